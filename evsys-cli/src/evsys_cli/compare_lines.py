@@ -9,7 +9,7 @@ from evsys_cli.history_tables import interval
 from evsys_cli.output import table_lines
 from evsys_cli.plan_lines import count_words, money_words, time_words
 from evsys_record.marks import with_marks
-from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.experiment.verdict.tables import number, signed_text
 
 if TYPE_CHECKING:
     from evsys_record.differing import Difference
@@ -84,7 +84,7 @@ def _cells(row: ComparedMetric) -> tuple[str, ...]:
     return (
         number(row.one),
         number(row.other),
-        f"{signed(row.effect)}{interval(row.low, row.high)}" if known else "",
+        f"{signed_text(row.effect)}{interval(row.low, row.high)}" if known else "",
         f"{row.p_value:.2g}" if row.p_value is not None else "",
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from evsys_cli.output import on_terminal, table_lines, table_width, terminal_width
 from evsys_record.marks import with_marks
 from evsys_record.text import status_words
-from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.experiment.verdict.tables import number, signed_text
 
 if TYPE_CHECKING:
     from evsys_record.past import History, NearArm, PastEvaluation, PastExperiment, PastRun
@@ -54,7 +54,9 @@ def _near_lines(found: Sequence[NearArm]) -> Iterator[str]:
     for each in found:
         whose = f" (like {each.near_to})" if several else ""
         effect = (
-            "" if each.effect is None else f", effect {signed(each.effect)}{interval(each.low, each.high)}"
+            ""
+            if each.effect is None
+            else f", effect {signed_text(each.effect)}{interval(each.low, each.high)}"
         )
         score = "" if each.score is None else f", {each.metric or 'score'} {number(each.score)}"
         yield f"{each.experiment_id}/{each.arm}{whose}: {each.outcome or each.status or 'no runs'}{effect}{score}"
@@ -75,7 +77,7 @@ def _near_lines(found: Sequence[NearArm]) -> Iterator[str]:
 
 def _experiment_cells(past: PastExperiment) -> tuple[str, ...]:
     """The row of an experiment, one text per column."""
-    effect = "" if past.effect is None else f"{signed(past.effect)}{interval(past.low, past.high)}"
+    effect = "" if past.effect is None else f"{signed_text(past.effect)}{interval(past.low, past.high)}"
     scores = f" {number(past.before)} -> {number(past.after)}" if past.after is not None else ""
     return (
         status_words(past.status, past.failed, 1),

@@ -28,15 +28,15 @@ def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
     """Run an experiment and print how it ended; returns the exit code."""
     import asyncio
 
-    from evsys_runtime.experiment.supervision.interrupts import Abandoned, Terminated
+    from evsys_runtime.experiment.supervision.interrupts import AbandonRequest, TerminationRequest
 
     try:
         result = experiment.run()
-    except Abandoned:
+    except AbandonRequest:
         _leave(experiment)
     except (KeyboardInterrupt, asyncio.CancelledError) as exc:
         return _interrupted(experiment.result, INTERRUPTED, exc, as_json=as_json)
-    except Terminated as exc:
+    except TerminationRequest as exc:
         return _interrupted(experiment.result, exc.exit_code, exc, as_json=as_json)
     except Exception:
         if experiment.result is not None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from evsys_record.marks import with_marks
 from evsys_record.text import listed
-from evsys_runtime.experiment.insight.failures import without_names
-from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.experiment.insight.failures import strip_names
+from evsys_runtime.experiment.verdict.tables import number, signed_text
 
 if TYPE_CHECKING:
     from evsys.types import Comparison, Look
@@ -53,7 +53,7 @@ def why_lines(found: Why) -> Iterator[str]:
 def _look(look: Look) -> str:
     """A look at the question: the experiment, its verdict and effect, and the p-value with the level that it had."""
     bounds = "" if look.low is None or look.high is None else f" [{number(look.low)}, {number(look.high)}]"
-    effect = "" if look.effect is None else f", effect {signed(look.effect)}{bounds}"
+    effect = "" if look.effect is None else f", effect {signed_text(look.effect)}{bounds}"
     p = "" if look.p_value is None else f", p {look.p_value:.2g}"
     level = "" if look.level is None else f" at level {look.level:.2g}"
     return f"{look.experiment_id}: {look.verdict or 'not concluded'}{effect}{p}{level}"
@@ -101,7 +101,7 @@ def _told_of(each: WhyArm, failed: Sequence[WhyFailed]) -> tuple[str, str, str]:
     bounds = "" if one.low is None or one.high is None else f" [{number(one.low)}, {number(one.high)}]"
     runs = f"{one.n_seeds} training run{'s' * (one.n_seeds != 1)}"
     return (
-        f"{one.outcome}, {number(one.before)} -> {number(one.after)}, effect {signed(one.effect)}{bounds}",
+        f"{one.outcome}, {number(one.before)} -> {number(one.after)}, effect {signed_text(one.effect)}{bounds}",
         each.says,
         f"a claim about the {one.claim or 'checkpoint'}, from {runs} and {one.n_tasks} tasks by {one.method or 'no test'}",
     )
@@ -115,7 +115,7 @@ def _failures(failed: Sequence[WhyFailed]) -> Iterator[str]:
     """Each way in which runs ended, with all the runs that ended so."""
     groups: dict[object, list[WhyFailed]] = {}
     for each in failed:
-        alike = each.way, without_names(each.message), each.hint, each.place, each.region
+        alike = each.way, strip_names(each.message), each.hint, each.place, each.region
         groups.setdefault(alike, []).append(each)
     for group in groups.values():
         each = group[0]
@@ -147,7 +147,7 @@ def _changes(changed: Sequence[WhyParent]) -> Iterator[str]:
         yield from map(_difference, everywhere)
     for each in changed[:MOST_ARMS]:
         effects = (
-            f": effect {signed(each.parent_effect)} -> {signed(each.effect)}"
+            f": effect {signed_text(each.parent_effect)} -> {signed_text(each.effect)}"
             if each.effect is not None and each.parent_effect is not None
             else ""
         )

@@ -16,7 +16,7 @@ from evsys_record.past import PastExperiment
 from evsys_record.retraction import retract
 from evsys_runtime.experiment.insight.context import context_of
 from evsys_runtime.experiment.insight.next_steps import next_steps
-from evsys_runtime.experiment.insight.why import why
+from evsys_runtime.experiment.insight.why import explain
 from evsys_runtime.logged import verdict_of
 
 
@@ -125,7 +125,7 @@ def test_context_next_and_why_have_the_marks(lab, tmp_path):
         assert found.brief.says.startswith("[simulated]")
         step, *_ = next_steps(index).steps
         assert [mark.kind for mark in step.marks] == marked
-        explained = why(index, record.experiment_id)
+        explained = explain(index, record.experiment_id)
     assert [mark.kind for mark in explained.marks] == marked
     assert "the model is simulated by mock" in explained.weakened
 

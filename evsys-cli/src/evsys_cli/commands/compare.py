@@ -16,7 +16,7 @@ from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_record.index import Index
-    from evsys_runtime.experiment.estimate.compare import Named
+    from evsys_runtime.experiment.estimate.compare import Subject
 
 __all__ = ["compare"]
 
@@ -56,10 +56,10 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
     return NOT_COMPARABLE if NOTHING_IN_COMMON in found.warnings else 0
 
 
-def _named(text: str, records: Path | None, opened: dict[Path, Index], stack: ExitStack) -> Named:
+def _named(text: str, records: Path | None, opened: dict[Path, Index], stack: ExitStack) -> Subject:
     """Resolve a name; the index of each folder is opened once."""
     from evsys_record.experiment_names import experiment_called, folder_called
-    from evsys_runtime.experiment.estimate.compare import Named
+    from evsys_runtime.experiment.estimate.compare import Subject
 
     place = folder_called(text)
     experiments = records_folder(records) if place is None else place[0].parent
@@ -67,6 +67,6 @@ def _named(text: str, records: Path | None, opened: dict[Path, Index], stack: Ex
         opened[experiments] = stack.enter_context(indexed(experiments))
     index = opened[experiments]
     if place is not None:
-        return Named(index=index, experiment_id=place[0].name, run=place[1])
+        return Subject(index=index, experiment_id=place[0].name, run=place[1])
     name, _, run = text.partition("/")
-    return Named(index=index, experiment_id=experiment_called(name, index), run=run or None)
+    return Subject(index=index, experiment_id=experiment_called(name, index), run=run or None)

@@ -38,12 +38,12 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
     """
     from evsys_runtime.experiment.insight.context import context_of
     from evsys_runtime.experiment.insight.markdown import context_markdown
-    from evsys_runtime.experiment.insight.text_budget import fitted
+    from evsys_runtime.experiment.insight.text_budget import fit
 
     experiments = records_folder(records)
     with indexed(experiments) as index:
         whole = context_of(index, project_of(experiments))
-    found = fitted(whole, tokens, _document if as_json else context_markdown)
+    found = fit(whole, tokens, _document if as_json else context_markdown)
     if as_json:
         from evsys_record.result_trees import result_tree
 

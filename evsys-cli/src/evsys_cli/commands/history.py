@@ -101,9 +101,9 @@ def _planned(config: Path) -> Plan:
 
 
 def _near(plan: Plan, index: Index, question: Question) -> History:
-    from evsys_runtime.experiment.insight.similar_configs import near
+    from evsys_runtime.experiment.insight.similar_configs import similar_experiments
 
-    return near(plan, index, question)
+    return similar_experiments(plan, index, question)
 
 
 def _checked(

@@ -96,7 +96,7 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment import Experiment
     from evsys_runtime.experiment.resume.unfinished import newest_unfinished
-    from evsys_runtime.experiment.state.facts import hidden
+    from evsys_runtime.experiment.state.facts import hidden_overrides
 
     plan = load_experiment(config, overrides=overrides, has_store=options.get("store") is not None)
     directory = newest_unfinished(
@@ -105,7 +105,7 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
         overrides=overrides,
         tell=_warn,
     )
-    return Experiment.resume(directory, overrides=hidden(overrides), **options)
+    return Experiment.resume(directory, overrides=hidden_overrides(overrides), **options)
 
 
 def _warn(line: str) -> None:

@@ -77,8 +77,8 @@ def _from_record(plan: Plan) -> tuple[str, ...]:
     if not experiments.is_dir():
         return tuple(planned_tests(plan, None))
     from evsys_cli.records import indexed
-    from evsys_runtime.experiment.insight.failure_regions import known_bad
+    from evsys_runtime.experiment.insight.failure_regions import failure_warnings
     from evsys_runtime.experiment.insight.repeats import repeats
 
     with indexed(experiments) as index:
-        return (*known_bad(plan, index), *repeats(plan, index), *planned_tests(plan, index))
+        return (*failure_warnings(plan, index), *repeats(plan, index), *planned_tests(plan, index))

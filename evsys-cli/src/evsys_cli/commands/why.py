@@ -27,7 +27,7 @@ def why(experiment: str, arm: str | None, *, records: Path | None, as_json: bool
     settle it. EXPERIMENT is named as for `evsys show`; EXPERIMENT/ARM also names an arm or a run.
     """
     from evsys_record.result_trees import result_tree
-    from evsys_runtime.experiment.insight.why import why as explained
+    from evsys_runtime.experiment.insight.why import explain as explained
 
     with experiment_meant(experiment, records) as (index, wanted, named):
         found = explained(index, wanted, arm or named)

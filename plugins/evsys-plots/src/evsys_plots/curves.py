@@ -11,7 +11,7 @@ import numpy as np
 from evsys_plots.material import Line, Material, Points
 from evsys_plots.style import GREY, Plot, ink, key, legend, looks, plain, sheet
 from evsys_record.slugs import slug
-from evsys_runtime.experiment.verdict.tables import over_repeats
+from evsys_runtime.experiment.verdict.tables import mean_over_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -265,7 +265,7 @@ def _scored(material: Material, benchmark: str) -> dict[str, _Scored]:
             for scoring in _own(run.evaluations, benchmark):
                 for name, value in scoring.metrics.items():
                     values.setdefault((scoring.step, name), []).append(value)
-        found[line.label] = {at: over_repeats(each) for at, each in sorted(values.items())}
+        found[line.label] = {at: mean_over_repeats(each) for at, each in sorted(values.items())}
     return found
 
 

@@ -11,7 +11,7 @@ from evsys.types import ArmResult, MetricValue
 from evsys_plots.material import Material
 from evsys_plots.style import GREY, Plot, key, legend, looks, mark, plain, sheet
 from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of
-from evsys_runtime.experiment.verdict.tables import over_repeats
+from evsys_runtime.experiment.verdict.tables import mean_over_repeats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,7 @@ def _scored(
     for arm, results in material.compared.items():
         scorings = [final_scoring(result, benchmark) for result in material.ends(results)]
         values = [value for scoring in scorings if (value := metric_of(scoring, metric)) is not None]
-        score = over_repeats(values) if values else None
+        score = mean_over_repeats(values) if values else None
         if score is not None and score.value is not None:
             costs: dict[int, float] = {}
             for result in results:

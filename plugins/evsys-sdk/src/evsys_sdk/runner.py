@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from evsys_runtime.experiment.in_python import arun_experiment, run_experiment
+from evsys_runtime.experiment.python_api import arun_experiment, run_experiment
 
 __all__ = ["arun_experiment", "run_experiment"]

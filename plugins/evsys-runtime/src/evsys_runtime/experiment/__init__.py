@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evsys_runtime.config.sweep import Sweep
     from evsys_runtime.experiment.experiment import Experiment
-    from evsys_runtime.experiment.in_python import arun_experiment, run_experiment
+    from evsys_runtime.experiment.python_api import arun_experiment, run_experiment
     from evsys_runtime.experiment.schemas import schema_for
     from evsys_runtime.experiment.state.benchmark import Benchmark
     from evsys_runtime.experiment.state.injection import EvsysStore, InferenceFactory, TrainFn
@@ -31,8 +31,8 @@ _HOME = {
     "Sweep": "evsys_runtime.config.sweep",
     "TrainFn": "evsys_runtime.experiment.state.injection",
     "Experiment": "evsys_runtime.experiment.experiment",
-    "arun_experiment": "evsys_runtime.experiment.in_python",
-    "run_experiment": "evsys_runtime.experiment.in_python",
+    "arun_experiment": "evsys_runtime.experiment.python_api",
+    "run_experiment": "evsys_runtime.experiment.python_api",
     "schema_for": "evsys_runtime.experiment.schemas",
 }
 

@@ -10,13 +10,13 @@ from evsys.errors import PLUGIN_FAILURES
 from evsys.types import ArmResult, Conclusion, ExperimentResult, Selection, Usage
 from evsys_record.marks import HACKING_SUSPECTED
 from evsys_runtime.data.contamination import Match, count_by_match
-from evsys_runtime.experiment.prior.looks import as_taken, put_into_ledger
-from evsys_runtime.experiment.prior.prior import KnownBefore, known_before
+from evsys_runtime.experiment.prior.looks import close_look, put_into_ledger
+from evsys_runtime.experiment.prior.prior import PriorEvidence, collect_prior
 from evsys_runtime.experiment.prior.seed_audit import same_orders
 from evsys_runtime.experiment.resume.resume import to_resume
 from evsys_runtime.experiment.search.confirmation import confirming_of, planned_repeats
-from evsys_runtime.experiment.search.search import without_arm
-from evsys_runtime.experiment.stages.chain import as_arms
+from evsys_runtime.experiment.search.search import ended_without_budget
+from evsys_runtime.experiment.stages.chain import merge_stages
 from evsys_runtime.experiment.stages.forgetting import forgetting_of
 from evsys_runtime.experiment.state.outcome import failed_parts, outcome_of
 from evsys_runtime.experiment.state.session import Session, run_id_of
@@ -50,32 +50,30 @@ def conclude_and_write(
     ids = map(run_id_of, session.plan.arms)
     arms = tuple(session.results[run_id] for run_id in ids if run_id in session.results)
     in_stages = any(arm.stage is not None for arm in session.plan.arms)
-    decided_by = as_arms(session.plan, arms) if in_stages else arms
+    decided_by = merge_stages(session.plan, arms) if in_stages else arms
     question = None if session.options.dry else question_of(session.plan, session.benchmarks)
     confirming = None if question is None else confirming_of(session)
     asked = [] if question is None else [question]
     asked += [] if confirming is None else [confirming.question]
-    known = known_before(session, asked, decided_by, concludes=True)
+    known = collect_prior(session, asked, decided_by, concludes=True)
     alike = same_orders(arms)
     warnings = _warnings(session, arms, (*alike, *session.plan.registry.warnings), ended_by)
-    conclusion = _decided(
-        session, question, confirming, known, decided_by, warnings=warnings, flagged=flagged
-    )
+    conclusion = _decide(session, question, confirming, known, decided_by, warnings=warnings, flagged=flagged)
     if in_stages:
         told = () if session.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
         conclusion = attrs.evolve(conclusion, forgetting=told, test_looks=test_looks(arms))
-    conclusion = _as_it_ran(session, conclusion, arms, alike)
+    conclusion = _add_run_warnings(session, conclusion, arms, alike)
     series = known.series.get(asked[-1].benchmark) if asked else None
     if series is not None:
         complete = _complete(session, arms, ended_by)
-        conclusion = attrs.evolve(conclusion, looks=as_taken(series, conclusion, complete=complete))
-    conclusion = known.told_in(put_into_ledger(session, known.reserved, conclusion))
+        conclusion = attrs.evolve(conclusion, looks=close_look(series, conclusion, complete=complete))
+    conclusion = known.add_warnings(put_into_ledger(session, known.reserved, conclusion))
     status, exit_code = outcome_of(
         arms,
         conclusion,
         planned=len(session.plan.arms),
         ended_by=ended_by,
-        unpaid=without_arm(session),
+        unpaid=ended_without_budget(session),
     )
     result = ExperimentResult(
         experiment_id=session.record.experiment_id,
@@ -100,19 +98,19 @@ def _complete(session: Session, arms: Sequence[ArmResult], ended_by: BaseExcepti
     return ended_by is None and sum(arm.status == "completed" for arm in arms) == len(session.plan.arms)
 
 
-def _decided(
+def _decide(
     session: Session,
     question: Question | None,
     confirming: Confirming | None,
-    known: KnownBefore,
+    known: PriorEvidence,
     arms: Sequence[ArmResult],
     *,
     warnings: Sequence[str],
     flagged: Mapping[str, Mapping[str, Match]],
 ) -> Conclusion:
     """The verdict on the arms, confirmed on another benchmark where the plan says so, at the level that earlier looks leave."""
-    question = question and known.at_level(question)
-    confirming = confirming and attrs.evolve(confirming, question=known.at_level(confirming.question))
+    question = question and known.adjust_level(question)
+    confirming = confirming and attrs.evolve(confirming, question=known.adjust_level(confirming.question))
     deciding = question if confirming is None else confirming.question
     matches = flagged.get(deciding.benchmark, {}) if deciding else {}
     conclusion = conclude(
@@ -132,24 +130,24 @@ def _decided(
     return attrs.evolve(conclusion, extra={**conclusion.extra, "leaked_by_match": counts})
 
 
-def _as_it_ran(
+def _add_run_warnings(
     session: Session, conclusion: Conclusion, arms: Sequence[ArmResult], alike: Sequence[str]
 ) -> Conclusion:
     """With what continued in the runs; without a verdict where they can't carry one."""
     health = {arm.run_id: arm.health for arm in arms if arm.health}
     cut_off = sum((arm.cut_off for arm in arms), Usage())
     conclusion = attrs.evolve(conclusion, health=health, cut_off=cut_off, selection=_selection(session, arms))
-    conclusion = attrs.evolve(conclusion, settle=_settled_by(conclusion))
+    conclusion = attrs.evolve(conclusion, settle=_settling_advice(conclusion))
     if session.options.dry:
         conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
     elif alike:
         conclusion = attrs.evolve(conclusion, verdict="INVALID", reason=alike[0], without_flagged=None)
-    marks = {"simulated_by": sorted(session.simulated), HACKING_SUSPECTED: _suspected(arms)}
+    marks = {"simulated_by": sorted(session.simulated), HACKING_SUSPECTED: _alarmed_runs(arms)}
     marks = {name: found for name, found in marks.items() if found}
     return attrs.evolve(conclusion, extra={**conclusion.extra, **marks}) if marks else conclusion
 
 
-def _suspected(arms: Sequence[ArmResult]) -> list[str]:
+def _alarmed_runs(arms: Sequence[ArmResult]) -> list[str]:
     """The runs whose guard raised an alarm."""
     guards = {arm.run_id: arm.run.guard for arm in arms if arm.run is not None}
     return [
@@ -157,7 +155,7 @@ def _suspected(arms: Sequence[ArmResult]) -> list[str]:
     ]
 
 
-def _settled_by(conclusion: Conclusion) -> str | None:
+def _settling_advice(conclusion: Conclusion) -> str | None:
     """What would settle it; of tasks that are split in two only one half decides."""
     selection, settling = conclusion.selection, conclusion.settling
     if selection is None or selection.proof != "held_out_tasks" or settling is None or settling.tasks is None:
@@ -181,12 +179,12 @@ def _warnings(
     session: Session, arms: Sequence[ArmResult], known: Sequence[str], ended_by: BaseException | None
 ) -> tuple[str, ...]:
     """All that an experiment and its runs warn of, each once, without secrets."""
-    own = (*session.warnings, *known, *session.hooks.warnings, *_ended(ended_by))
+    own = (*session.warnings, *known, *session.hooks.warnings, *_interruption_warning(ended_by))
     said = (*own, *(warning for arm in arms for warning in arm.warnings))
     return tuple(dict.fromkeys(map(session.log_settings.redactor.text, said)))
 
 
-def _ended(by: BaseException | None) -> tuple[str, ...]:
+def _interruption_warning(by: BaseException | None) -> tuple[str, ...]:
     """A warning that not everything was done, and why."""
     if by is None:
         return ()

@@ -35,12 +35,12 @@ from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.grader_check import GraderCheck
 from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
-from evsys_runtime.experiment.arm.backend import made_ready
-from evsys_runtime.experiment.arm.contracts import told
+from evsys_runtime.experiment.arm.backend import prepare_client
+from evsys_runtime.experiment.arm.contracts import prepare_options
 from evsys_runtime.experiment.evaluated_models import BaseModel, NamedClient, SavedModel
-from evsys_runtime.experiment.lineage.experiments import looks_before, when_asked
+from evsys_runtime.experiment.lineage.experiments import count_looks, open_on_demand
 from evsys_runtime.experiment.preflight.grader_checks import check_graders, keep_grader_checks
-from evsys_runtime.experiment.prior.final_tests import entry_of, tests_among
+from evsys_runtime.experiment.prior.final_tests import entry_of, find_final_tests
 from evsys_runtime.experiment.state.facts import benchmark_facts
 from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.experiment.supervision.blocking import loop_watched
@@ -89,7 +89,7 @@ async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
         BackendError: the model can't be loaded.
     """
     started = time.monotonic()
-    benchmarks = await in_background(_bound, entries, registry, project_root)
+    benchmarks = await in_background(_bind, entries, registry, project_root)
     if isinstance(scored, SavedModel):
         pairs = zip(benchmarks, entries, strict=True)
         benchmarks = tuple(with_harness(bound, entry, scored.harness, registry) for bound, entry in pairs)
@@ -98,7 +98,7 @@ async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
     if isinstance(scored, BaseModel):
         await in_background(_require_known, scored, registry)
     told: list[str] = []
-    benchmarks = await in_background(_as_final_tests, benchmarks, project_root, told)
+    benchmarks = await in_background(_mark_final_tests, benchmarks, project_root, told)
     checks: Sequence[GraderCheck] | None = None
     if not skip_grader_check:
         checks = await check_graders(
@@ -131,7 +131,7 @@ async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
     with record.lock:
         run.start_attempt()
         log = record_logger(run, configure(console_level=None if quiet else "warning"))
-        work = _Scoring(
+        work = _Evaluation(
             scored=scored,
             run=run,
             log=log,
@@ -169,16 +169,16 @@ def _scores(result: ArmResult) -> dict[str, float | None]:
     return {f"{each.benchmark}.{name}": metric.value for each, name, metric in scored}
 
 
-def _as_final_tests(
+def _mark_final_tests(
     benchmarks: Sequence[BoundBenchmark], project_root: Path, told: list[str]
 ) -> tuple[BoundBenchmark, ...]:
     """The benchmarks, those with the tasks of a final test as `test` entries, and how often these were scored before. Blocking."""
     experiments = project_root / ".evsys" / "experiments"
     entries = [entry_of(bound) for bound in benchmarks]
-    with when_asked(experiments, None, told.append) as earlier:
-        tests = tests_among(entries, earlier(), told.append)
+    with open_on_demand(experiments, None, told.append) as earlier:
+        tests = find_final_tests(entries, earlier(), told.append)
         scored = [entry for entry in entries if entry.name in tests]
-        before = looks_before(earlier, "", scored, told.append, evaluations=evaluations_beside(experiments))
+        before = count_looks(earlier, "", scored, told.append, evaluations=evaluations_beside(experiments))
     for name, test in tests.items():
         times = f"look {before.get(name, 0) + 1} at it"
         told.append(f"{name} has the tasks of {test}: this evaluation is on record as {times}")
@@ -186,7 +186,7 @@ def _as_final_tests(
 
 
 @attrs.define(kw_only=True, eq=False)
-class _Scoring:
+class _Evaluation:
     scored: SavedModel | BaseModel | NamedClient
     run: RunRecord
     log: Log
@@ -204,7 +204,7 @@ class _Scoring:
         seconds = self.watch.settings.floor_seconds / 2
         try:
             with loop_watched(seconds, dump=self.watch.dump, tell=self._tell_blocked):
-                evaluations = await self.watch.over(self._live)
+                evaluations = await self.watch.watch(self._live)
         except EvsysError as error:
             if not is_stall(error):
                 raise
@@ -268,7 +268,7 @@ class _Scoring:
         """Each entry on the weights of a checkpoint or a base model, as a run that starts from them would score them."""
         self.watch.awaits("backend", scored.backend.kind)
         async with (
-            self._loaded(scored) as (client, deterministic),
+            self._load(scored) as (client, deterministic),
             rollout_endpoints(client, scored.model.name, self.log) as endpoints,
         ):
             with boundary("backend", scored.backend.kind, self.run.run_id):
@@ -290,7 +290,7 @@ class _Scoring:
         return "" if self.watch.stalled is None else f", since {self.watch.stalled}"
 
     @asynccontextmanager
-    async def _loaded(self, scored: SavedModel | BaseModel) -> AsyncIterator[tuple[TrainingClient, bool]]:
+    async def _load(self, scored: SavedModel | BaseModel) -> AsyncIterator[tuple[TrainingClient, bool]]:
         model, restore = scored.model, None
         if isinstance(scored, SavedModel):
             model = attrs.evolve(model, init_from_checkpoint=str(scored.folder), load_checkpoint_path=None)
@@ -300,16 +300,16 @@ class _Scoring:
         deterministic = "deterministic" in backend.capabilities
 
         def preparing() -> object:
-            more = told(backend, deterministic=deterministic)
+            more = prepare_options(backend, deterministic=deterministic)
             return backend.prepare(model, self.run.directory, self.seed, restore, **more)
 
-        async with made_ready(
+        async with prepare_client(
             backend, kind, preparing, watch=self.watch, log=self.log, warnings=self.told
         ) as client:
             yield client, deterministic
 
 
-def _bound(
+def _bind(
     entries: Sequence[BenchmarkConfig], registry: Registry, project_root: Path
 ) -> tuple[BoundBenchmark, ...]:
     labels = [entry.label for entry in entries]
@@ -342,7 +342,7 @@ def _api_model(scored: NamedClient, registry: Registry, project_root: Path) -> A
     return ApiModel(name=scored.label, client=client, spec=spec)
 
 
-def _result(work: _Scoring, label: str, evaluations: Sequence[EvaluationResult]) -> ArmResult:
+def _result(work: _Evaluation, label: str, evaluations: Sequence[EvaluationResult]) -> ArmResult:
     statuses = {evaluation.status for evaluation in evaluations}
     scored = all(evaluation.fully_scored for evaluation in evaluations)
     status: Status = "completed" if scored else "failed"

@@ -28,16 +28,16 @@ from evsys_runtime.experiment.open_session import bound_benchmarks, open_session
 from evsys_runtime.experiment.preflight.contamination import flagged_tasks
 from evsys_runtime.experiment.preflight.grader_checks import check_graders, keep_grader_checks
 from evsys_runtime.experiment.preflight.leak_warnings import quick_leak_warnings
-from evsys_runtime.experiment.resume.changes import as_it_began
-from evsys_runtime.experiment.resume.foreign import at_home
+from evsys_runtime.experiment.resume.changes import original_plan
+from evsys_runtime.experiment.resume.foreign import relocate_plan
 from evsys_runtime.experiment.resume.fork import branch_off
 from evsys_runtime.experiment.resume.resume import (
-    known_grader_warnings,
     left_to_do,
+    recorded_grader_warnings,
     reopen,
+    restart_points,
     result_on_record,
-    taken_up,
-    taken_up_session,
+    resume_session,
 )
 from evsys_runtime.experiment.resume.unfinished import Unfinished
 from evsys_runtime.experiment.runner import train
@@ -47,7 +47,7 @@ from evsys_runtime.experiment.state.options import OptionKeys, Options, injected
 from evsys_runtime.experiment.state.secrets import redactor_of
 from evsys_runtime.experiment.state.session import Session
 from evsys_runtime.experiment.supervision.event_loop import run_to_end
-from evsys_runtime.experiment.supervision.interrupts import Abandoned
+from evsys_runtime.experiment.supervision.interrupts import AbandonRequest
 from evsys_runtime.experiment.supervision.startup_deadline import beforehand
 from evsys_runtime.live_lines import leave_live_lines
 
@@ -106,7 +106,7 @@ class Experiment:
             self.plan = cfg
         else:
             root = None if project_root is None else Path(project_root).absolute()
-            self.plan = _planned(cfg, self.options, registry, project_root=root)
+            self.plan = _plan(cfg, self.options, registry, project_root=root)
         self.nothing_to_do = False
         self._log: Log | None = None
         self._flagged: Mapping[str, Mapping[str, Match]] = {}
@@ -133,7 +133,7 @@ class Experiment:
         """
         given = Options(**options)
         refuse_misfits(given)
-        return cls(_planned(path, given, registry, overrides=overrides), **options)
+        return cls(_plan(path, given, registry, overrides=overrides), **options)
 
     @classmethod
     def resume(
@@ -157,8 +157,8 @@ class Experiment:
             StoreError: there is no record, or it is of another format.
             ConfigError: it can't be resumed, or its file isn't valid any more.
         """
-        experiment, unfinished = cls._of_record(directory, overrides, registry, options, forks=False)
-        experiment.plan = as_it_began(experiment.plan, unfinished.directory)
+        experiment, unfinished = cls._from_record(directory, overrides, registry, options, forks=False)
+        experiment.plan = original_plan(experiment.plan, unfinished.directory)
         experiment.resumes = unfinished
         return experiment
 
@@ -186,12 +186,12 @@ class Experiment:
             StoreError: there is no record, or it is of another format.
             ConfigError: it is a dry run, or what comes of it isn't valid.
         """
-        experiment, unfinished = cls._of_record(directory, overrides, registry, options, forks=True)
+        experiment, unfinished = cls._from_record(directory, overrides, registry, options, forks=True)
         experiment.forks = unfinished.directory
         return experiment
 
     @classmethod
-    def _of_record(
+    def _from_record(
         cls,
         directory: str | Path,
         overrides: Sequence[str],
@@ -206,14 +206,14 @@ class Experiment:
         unfinished = Unfinished.read(
             Path(directory), overrides=overrides, injected=injected_names(given), forks=forks
         )
-        plan = _planned(
+        plan = _plan(
             unfinished.directory / "config.yaml",
             given,
             registry,
             overrides=unfinished.overrides,
             project_root=unfinished.project_root,
         )
-        plan = at_home(plan, unfinished.directory, tuple(overrides))
+        plan = relocate_plan(plan, unfinished.directory, tuple(overrides))
         parent = unfinished.directory.name if forks else unfinished.parent
         launched = cast("OptionKeys", {**unfinished.options, **options})
         return cls(child_of(plan, parent), **launched), unfinished
@@ -235,7 +235,7 @@ class Experiment:
                 instead="result = await experiment.arun()",
                 tell=self._note_left,
             )
-        except Abandoned:
+        except AbandonRequest:
             if self.record is not None:
                 self.record.lock.release()
             raise
@@ -258,7 +258,7 @@ class Experiment:
 
     async def _arun(self, started: float) -> ExperimentResult:
         if self.resumes is not None:
-            return await self._resumed(self.resumes, started)
+            return await self._resume(self.resumes, started)
         benchmarks = await self._benchmarks()
         checks = await self._graders_checked(benchmarks)
         leaks = await self._leaks()
@@ -271,20 +271,20 @@ class Experiment:
                 session.log.warning("data.leak", what=text)
             return await self._live(session, started)
 
-    async def _resumed(self, unfinished: Unfinished, started: float) -> ExperimentResult:
+    async def _resume(self, unfinished: Unfinished, started: float) -> ExperimentResult:
         record = ExperimentRecord.open(unfinished.directory, redactor_of(self.plan))
         if unfinished.complete:
-            return self._as_recorded(record)
+            return self._recorded_result(record)
         with record.lock:
             benchmarks = await self._benchmarks()
             sources = sources_of(self.plan)
-            async with self._in_time("the rows of its runs are read", "data", record.experiment_id):
+            async with self._time_limit("the rows of its runs are read", "data", record.experiment_id):
                 session = await in_background(
-                    taken_up_session, record, self.plan, self.options, benchmarks, sources=sources
+                    resume_session, record, self.plan, self.options, benchmarks, sources=sources
                 )
             if session is None:
-                return self._as_recorded(record)
-            warned = known_grader_warnings(record)
+                return self._recorded_result(record)
+            warned = recorded_grader_warnings(record)
             checks = await self._graders_checked(benchmarks) if warned is None else None
             await to_the_end(reopen, session, unfinished.adjusted)
             if warned is None:
@@ -294,7 +294,7 @@ class Experiment:
             before = float(session.record.facts.get("seconds") or 0.0)
             return await self._live(session, started - before)
 
-    def _as_recorded(self, record: ExperimentRecord) -> ExperimentResult:
+    def _recorded_result(self, record: ExperimentRecord) -> ExperimentResult:
         self.result, self.nothing_to_do = result_on_record(record), True
         return self.result
 
@@ -309,8 +309,8 @@ class Experiment:
         try:
             if self.forks is not None:
                 await to_the_end(branch_off, session.record, self.plan)
-                session.taken_up = await in_background(
-                    taken_up, session.record, self.plan, session.benchmarks
+                session.restart_points = await in_background(
+                    restart_points, session.record, self.plan, session.benchmarks
                 )
             session.hooks = run_listeners(session, session.log)
             await session.hooks.emit(
@@ -329,7 +329,7 @@ class Experiment:
             self._end(session, time.monotonic() - started, exc)
             raise
         self.result = conclude_and_write(session, time.monotonic() - started, self._flagged)
-        return await self._told(session, self.result)
+        return await self._notify_result(session, self.result)
 
     @staticmethod
     def _end_when_lost(record: ExperimentRecord) -> None:
@@ -347,7 +347,7 @@ class Experiment:
         """What the graders make of answers without a model; None where that isn't asked for."""
         if self.options.skip_grader_check:
             return None
-        async with self._in_time("the graders of the benchmarks are checked", "verifier", "benchmark"):
+        async with self._time_limit("the graders of the benchmarks are checked", "verifier", "benchmark"):
             return await check_graders(
                 self.plan.experiment.metadata.benchmarks,
                 benchmarks,
@@ -360,19 +360,19 @@ class Experiment:
         """Warnings of benchmark tasks among the rows that are about to be trained on, and of columns that tasks leave out."""
         if self.options.train_fn is not None:  # what it trains on isn't known
             return ()
-        async with self._in_time("training rows are searched for benchmark tasks", "data", "benchmark"):
+        async with self._time_limit("training rows are searched for benchmark tasks", "data", "benchmark"):
             return await in_background(quick_leak_warnings, self.plan, columns=False)
 
     async def _benchmarks(self) -> Sequence[BoundBenchmark]:
-        async with self._in_time("the benchmarks are read", "data", "benchmark"):
+        async with self._time_limit("the benchmarks are read", "data", "benchmark"):
             return await in_background(bound_benchmarks, self.plan, self.options)
 
-    def _in_time(self, what: str, boundary: str, plugin: str) -> AbstractAsyncContextManager[None]:
+    def _time_limit(self, what: str, boundary: str, plugin: str) -> AbstractAsyncContextManager[None]:
         """A block that no watchdog watches yet."""
         seconds = self.plan.experiment.watchdog.floor_seconds
         return beforehand(what, seconds=seconds, boundary=boundary, plugin=plugin)
 
-    async def _told(self, session: Session, result: ExperimentResult) -> ExperimentResult:
+    async def _notify_result(self, session: Session, result: ExperimentResult) -> ExperimentResult:
         """Let listeners write the prose and hear the result; what they do wrong is added to it."""
         prose = await session.hooks.first(
             "evsys_write_conclusion", result=result, conclusion=result.conclusion
@@ -398,7 +398,7 @@ class Experiment:
             ended_by.add_note(f"How it ended couldn't be written down either: {error}")
 
 
-def _planned(
+def _plan(
     cfg: Plan | Document | ExperimentConfig | Mapping[str, Any] | str | Path,
     options: Options,
     registry: Registry | None,

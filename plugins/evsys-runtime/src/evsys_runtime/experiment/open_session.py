@@ -17,13 +17,13 @@ from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
 from evsys_runtime.experiment.budget.budget import ExperimentBudget
-from evsys_runtime.experiment.budget.spending import spent_on_record
+from evsys_runtime.experiment.budget.spending import recorded_spending
 from evsys_runtime.experiment.insight.repeats import repeats_on_record
 from evsys_runtime.experiment.lineage.preregistration import (
     CHANGED,
     PREREGISTERED,
     child_of,
-    preregistered,
+    preregister,
     question_changed,
 )
 from evsys_runtime.experiment.lineage.runs import EarlierRuns
@@ -55,7 +55,7 @@ def open_session(
     refuse_secrets(plan)
     redactor = redactor_of(plan)
     experiments = plan.project_root / plan.experiment.output_dir
-    asked, warnings = preregistered(plan, benchmarks), list[str]()
+    asked, warnings = preregister(plan, benchmarks), list[str]()
     changed = None if options.dry else question_changed(experiments, asked, forks, warnings.append)
     repeated = () if options.dry else repeats_on_record(plan, experiments, warnings.append)
     if changed is not None and plan.experiment.metadata.parent_experiment_id is None:
@@ -126,7 +126,7 @@ def bound_benchmarks(plan: Plan, options: Options) -> tuple[BoundBenchmark, ...]
     """
     return tuple(
         load_benchmark(
-            _limited(entry) if options.dry else entry,
+            _limit(entry) if options.dry else entry,
             registry=plan.registry,
             project_root=plan.project_root,
             path=f"$.metadata.benchmark[{index}]",
@@ -154,11 +154,11 @@ def _budget(session: Session) -> ExperimentBudget | None:
         session.warnings.append(text)
         session.log.warning("budget.warned", what=text)
 
-    known = spent_on_record(session.record, tell)
+    known = recorded_spending(session.record, tell)
     return ExperimentBudget(
         limits, known=known, keep=lambda facts: session.record.note(budget=facts), tell=tell
     )
 
 
-def _limited(entry: BenchmarkConfig) -> BenchmarkConfig:
+def _limit(entry: BenchmarkConfig) -> BenchmarkConfig:
     return attrs.evolve(entry, limit=min(entry.limit or DRY_TASKS, DRY_TASKS))

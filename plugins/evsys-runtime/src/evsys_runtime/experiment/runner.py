@@ -18,11 +18,11 @@ from evsys_runtime.experiment.arm.result import keep_result
 from evsys_runtime.experiment.scheduling import run_arms
 from evsys_runtime.experiment.state.facts import run_facts
 from evsys_runtime.experiment.state.injection import (
-    UnderWay,
-    called,
+    RunningExperiment,
+    announce_experiment,
+    call_injected,
     make_client,
     runs_config,
-    under_way,
 )
 from evsys_runtime.experiment.state.session import Session, run_id_of
 
@@ -45,15 +45,15 @@ async def train(session: Session) -> None:
         )
     if session.budget is not None:
         session.warnings.append("a train_fn of one's own keeps to no budget: what it spends isn't counted")
-    experiment = UnderWay(
+    experiment = RunningExperiment(
         config=runs_config(session.plan),
         project_root=session.plan.project_root,
         train=partial(run_arms, session),
         loop=asyncio.get_running_loop(),
     )
     try:
-        with under_way(experiment):
-            results = await called("train_fn", train_fn, experiment.config)
+        with announce_experiment(experiment):
+            results = await call_injected("train_fn", train_fn, experiment.config)
     finally:
         await experiment.end()
     await _take(session, experiment.config, results)
@@ -127,13 +127,13 @@ async def _score(
         session.log.error("evaluation.missing", reason=error.message, exc_info=error)
         return await evaluator.final(result.steps, None, reason=error.message)
     try:
-        return await evaluator.final(result.steps, _Elsewhere(version=result.steps), through=client)
+        return await evaluator.final(result.steps, _ExternalWeights(version=result.steps), through=client)
     finally:
         await evaluator.close("cut off before its end, since the experiment ended")
 
 
 @attrs.frozen(kw_only=True)
-class _Elsewhere:
+class _ExternalWeights:
     """Represents weights that an injected runner keeps; the model client alongside it does the sampling."""
 
     version: int

@@ -12,7 +12,7 @@ from evsys_runtime.accounting.breaker import Outages, ServiceDownError, use_outa
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arm.arm import run_arm
 from evsys_runtime.experiment.budget.budget import WAIT, ArmBudget
-from evsys_runtime.experiment.stages.next_stage import why_not_begun
+from evsys_runtime.experiment.stages.next_stage import skip_reason
 from evsys_runtime.experiment.state.arm_sources import next_arms
 from evsys_runtime.experiment.state.remaining_steps import steps_left
 from evsys_runtime.experiment.state.session import Session, run_id_of
@@ -83,11 +83,13 @@ class _Arms:
         except BaseException:
             await self._end_running()
             for arm in waiting:
-                self._skipped(arm, "not started: the experiment ended before its turn")
+                self._skipped_result(arm, "not started: the experiment ended before its turn")
             raise
         finally:
             given_up.cancel()
-        return [self.ended.get(run_id_of(arm)) or self._left(arm) for arm in self.session.plan.arms]
+        return [
+            self.ended.get(run_id_of(arm)) or self._cancelled_result(arm) for arm in self.session.plan.arms
+        ]
 
     @property
     def _has_room(self) -> bool:
@@ -107,12 +109,12 @@ class _Arms:
         session = self.session
         while self._has_room and (arm := self._first_ready(waiting)) is not None:
             if (
-                lacking := why_not_begun(
+                lacking := skip_reason(
                     session.plan, arm, session.results, session.benchmarks, dry=session.options.dry
                 )
             ) is not None:
                 waiting.remove(arm)
-                self.ended[run_id_of(arm)] = self._skipped(arm, lacking)
+                self.ended[run_id_of(arm)] = self._skipped_result(arm, lacking)
                 continue
             why_not = self._admit(arm)
             if why_not is WAIT:
@@ -122,7 +124,7 @@ class _Arms:
                 stopped = RunResult(
                     status="budget_stopped", run_id=run_id_of(arm), stop_reason=f"not started: {why_not}"
                 )
-                self.ended[run_id_of(arm)] = self._without_record(arm, stopped)
+                self.ended[run_id_of(arm)] = self._unrecorded_result(arm, stopped)
                 session.log.warning("run.not_started", run_id=run_id_of(arm), reason=why_not)
                 continue
             session.untrained.enter(run_id_of(arm), untrained_keys(session, arm))
@@ -201,22 +203,22 @@ class _Arms:
         if (watch := self.session.watched.get(run_id_of(arm))) is not None:
             watch.left_running = True
             watch.seal()
-        self._without_record(arm, RunResult(status="cancelled", run_id=run_id_of(arm), stop_reason=reason))
+        self._unrecorded_result(arm, RunResult(status="cancelled", run_id=run_id_of(arm), stop_reason=reason))
 
-    def _left(self, arm: ArmConfig) -> RunResult:
+    def _cancelled_result(self, arm: ArmConfig) -> RunResult:
         """The result of an arm that was cancelled or never begun."""
         run_id = run_id_of(arm)
         recorded = self.session.results.get(run_id)
         if recorded is not None and recorded.run is not None:
             return recorded.run
-        return self._skipped(arm, "an earlier arm failed")
+        return self._skipped_result(arm, "an earlier arm failed")
 
-    def _skipped(self, arm: ArmConfig, reason: str) -> RunResult:
-        return self._without_record(
+    def _skipped_result(self, arm: ArmConfig, reason: str) -> RunResult:
+        return self._unrecorded_result(
             arm, RunResult(status="skipped", run_id=run_id_of(arm), stop_reason=reason)
         )
 
-    def _without_record(self, arm: ArmConfig, result: RunResult) -> RunResult:
+    def _unrecorded_result(self, arm: ArmConfig, result: RunResult) -> RunResult:
         self.session.results[result.run_id] = ArmResult(
             run_id=result.run_id,
             arm=arm.name,

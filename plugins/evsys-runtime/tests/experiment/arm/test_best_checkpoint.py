@@ -53,7 +53,7 @@ class Run:
 
     @property
     def order(self):
-        return [one.step for one in self.best.ranked()]
+        return [one.step for one in self.best.rank()]
 
 
 def test_rewards_are_compared_by_their_mean_over_the_last_steps():
@@ -113,7 +113,7 @@ def test_without_scores_and_rewards_none_is_the_best_and_the_last_comes_first():
 
 def test_what_came_too_late_is_left_out():
     run = Run().steps([0.1, 0.2, 0.9, 0.8, 1.0, 1.0])
-    assert [one.step for one in run.best.ranked(at_most=5)] == [4, 2]
+    assert [one.step for one in run.best.rank(at_most=5)] == [4, 2]
 
 
 def test_the_backend_is_told_of_each_new_one_once():

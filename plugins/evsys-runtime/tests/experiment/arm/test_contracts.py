@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evsys_runtime.experiment.arm.contracts import told
+from evsys_runtime.experiment.arm.contracts import prepare_options
 
 TELLS = """
 from evsys_sdk import register_backend
@@ -63,10 +63,10 @@ def test_a_backend_without_it_is_called_as_its_protocol_says():
     class Tells:
         async def prepare(self, model, run_dir, seed, restore=None, *, deterministic=False): ...
 
-    assert told(Plain(), deterministic=True) == {}
-    assert told(Forwards(), deterministic=True) == {}
-    assert told(Native(), deterministic=True) == {}
-    assert told(Tells(), deterministic=True) == {"deterministic": True}
+    assert prepare_options(Plain(), deterministic=True) == {}
+    assert prepare_options(Forwards(), deterministic=True) == {}
+    assert prepare_options(Native(), deterministic=True) == {}
+    assert prepare_options(Tells(), deterministic=True) == {"deterministic": True}
 
 
 def test_a_backend_with_a_parameter_for_it_gets_the_log_of_the_run():
@@ -74,5 +74,5 @@ def test_a_backend_with_a_parameter_for_it_gets_the_log_of_the_run():
         async def prepare(self, model, run_dir, seed, restore=None, *, log=None): ...
 
     log = object()
-    assert told(Listens(), deterministic=True, log=log) == {"log": log}
-    assert told(Listens(), deterministic=True) == {}
+    assert prepare_options(Listens(), deterministic=True, log=log) == {"log": log}
+    assert prepare_options(Listens(), deterministic=True) == {}

@@ -11,7 +11,7 @@ from evsys_record.run_record import RunRecord
 from evsys_runtime.accounting.breaker import BreakerSettings, shared_breaker
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.arm import ending
-from evsys_runtime.experiment.supervision.interrupts import Interruption, Terminated
+from evsys_runtime.experiment.supervision.interrupts import Interruption, TerminationRequest
 
 CODE = '''
 import asyncio, os, signal
@@ -103,7 +103,7 @@ def test_a_run_that_ends_by_itself(ended, body, kind, failed, status):
 @pytest.mark.parametrize(
     ("body", "raised"),
     [
-        ("os.kill(os.getpid(), signal.SIGTERM); await asyncio.sleep(30)", Terminated),
+        ("os.kill(os.getpid(), signal.SIGTERM); await asyncio.sleep(30)", TerminationRequest),
         ("os.kill(os.getpid(), signal.SIGINT); await asyncio.sleep(30)", KeyboardInterrupt),
         ("raise KeyboardInterrupt", KeyboardInterrupt),
     ],

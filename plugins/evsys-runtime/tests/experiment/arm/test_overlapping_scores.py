@@ -14,7 +14,7 @@ from evsys import use_registry
 from evsys_record.checkpoints import MANIFEST
 from evsys_runtime.experiment.evaluated_models import find_saved_model
 from evsys_runtime.experiment.evaluation import ascore
-from evsys_runtime.experiment.supervision.interrupts import Terminated
+from evsys_runtime.experiment.supervision.interrupts import TerminationRequest
 
 ALONE = {"no_cache": True, "skip_grader_check": True}
 """Nothing is asked of a verifier but the scores of a run, and nothing but the run gives them."""
@@ -187,7 +187,7 @@ class Kills:
     )
     project.tasks([(f"t{i:02d}", "say a", "a") for i in range(12)], verifier="stuck")
     experiment = project.experiment(extra="callbacks: [{kind: kills}]\n", **ALONE)
-    with pytest.raises(Terminated):
+    with pytest.raises(TerminationRequest):
         experiment.run()
     (arm,) = experiment.result.arms
     assert arm.status == "cancelled"

@@ -21,7 +21,7 @@ from evsys_record.index import Index
 from evsys_runtime.config.model import BudgetConfig
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.budget.budget import KEEP_SECONDS, WAIT, ExperimentBudget
-from evsys_runtime.experiment.budget.spending import spent_on_record
+from evsys_runtime.experiment.budget.spending import recorded_spending
 from evsys_runtime.experiment.resume.unfinished import newest_unfinished
 
 
@@ -167,10 +167,10 @@ def test_arms_side_by_side_do_not_take_from_each_other():
         second.charge(tokens(1), steps=1)
     for _ in range(59):
         first.charge(tokens(1), steps=1)
-    assert budget.left("steps", "a-s0") == budget.left("steps", "b-s0") == 1
+    assert budget.remainder("steps", "a-s0") == budget.remainder("steps", "b-s0") == 1
     with pytest.raises(BudgetExceeded, match="100 of 100|99 of 100"):
         first.charge(tokens(1), steps=1)
-    assert budget.left("steps", "b-s0") == 1
+    assert budget.remainder("steps", "b-s0") == 1
 
 
 def test_an_arm_that_does_not_fit_waits_for_what_others_leave():
@@ -180,7 +180,7 @@ def test_an_arm_that_does_not_fit_waits_for_what_others_leave():
     first.charge(tokens(1), steps=1)
     first.settle("failed")
     assert budget.admit("b-s0", steps=60) is not WAIT
-    assert budget.left("steps", "b-s0") == 99
+    assert budget.remainder("steps", "b-s0") == 99
 
 
 def test_an_arm_that_can_not_be_paid_for_is_told_what_it_lacks():
@@ -195,7 +195,7 @@ def test_an_arm_that_can_not_be_paid_for_is_told_what_it_lacks():
 def test_the_first_arm_starts_however_much_it_needs():
     budget = Told(steps=10)
     arm = budget.admit("a-s0", steps=80)
-    assert budget.left("steps", "a-s0") == 10
+    assert budget.remainder("steps", "a-s0") == 10
     arm.charge(tokens(1), steps=9)
     with pytest.raises(BudgetExceeded):
         arm.charge(tokens(1), steps=1)
@@ -208,7 +208,7 @@ def test_what_completed_runs_used_is_reserved_for_the_next_step_by_step():
     arm.settle("completed")
     assert isinstance(budget.admit("b-s0", steps=40), str)
     budget.admit("b-s0", steps=20)
-    assert budget.left("tokens") == 100
+    assert budget.remainder("tokens") == 100
 
 
 def test_a_failed_run_says_nothing_of_what_others_need():
@@ -222,9 +222,9 @@ def test_a_failed_run_says_nothing_of_what_others_need():
 def test_steps_that_are_known_late_are_reserved_then():
     budget = Told(steps=100)
     budget.admit("a-s0")
-    assert budget.left("steps") == 100
+    assert budget.remainder("steps") == 100
     budget.expect("a-s0", 70)
-    assert (budget.left("steps"), budget.left("steps", "a-s0")) == (30, 100)
+    assert (budget.remainder("steps"), budget.remainder("steps", "a-s0")) == (30, 100)
 
 
 def test_each_run_counts_as_an_arm_once():
@@ -250,7 +250,7 @@ def test_a_later_launch_goes_on_with_what_is_left():
     known = json.loads(json.dumps(before.kept[-1]))
     assert known["spent"] == {"usd": 2.5, "tokens": 650.0, "wall_seconds": 30.0, "steps": 5.0, "arms": 2.0}
     after = Told(known=known, tokens=1000, wall_seconds=100, usd=5)
-    assert {name: after.spent(name) for name in known["spent"]} == known["spent"]
+    assert {name: after.spending(name) for name in known["spent"]} == known["spent"]
     assert isinstance(after.admit("c-s0", steps=4), str)
     assert not isinstance(after.admit("b-s0", steps=1), str)
 
@@ -265,16 +265,16 @@ def test_whatever_runs_use_nothing_is_counted_twice_and_no_reservation_is_taken(
             if isinstance(found, str) or found is WAIT:
                 continue
             arms[number] = found
-        others = {key: budget.left("steps", f"{key}-s0") for key in arms if key != number}
-        room = budget.left("steps", f"{number}-s0")
+        others = {key: budget.remainder("steps", f"{key}-s0") for key in arms if key != number}
+        room = budget.remainder("steps", f"{number}-s0")
         made = min(steps, max(0, int(room)))
         try:
             arms[number].charge(tokens(1), steps=made)
         except BudgetExceeded:
-            assert made == 0 or budget.left("steps", f"{number}-s0") <= 0
+            assert made == 0 or budget.remainder("steps", f"{number}-s0") <= 0
         used[number] += made
-        assert all(budget.left("steps", f"{key}-s0") >= min(left, 0) for key, left in others.items())
-        assert budget.spent("steps") == sum(used.values()) <= 100
+        assert all(budget.remainder("steps", f"{key}-s0") >= min(left, 0) for key, left in others.items())
+        assert budget.spending("steps") == sum(used.values()) <= 100
         if ends:
             arms.pop(number).settle("completed")
 
@@ -586,7 +586,7 @@ def test_what_was_spent_before_a_kill_stays_spent(project, where):
     )
     assert used["usd" if where == "at-a-rollout" else "steps"] > 0
     assert any(lost["spent"][name] < amount for name, amount in used.items())
-    found = spent_on_record(ExperimentRecord.open(folder))
+    found = recorded_spending(ExperimentRecord.open(folder))
     assert {name: found["runs"]["run-s0"][name] for name in used} == used
     assert found["spent"]["wall_seconds"] > lost["spent"]["wall_seconds"]
     again = Experiment.resume(folder, quiet=True, no_cache=True).run()
@@ -646,16 +646,16 @@ def test_rollouts_that_come_again_from_the_cache_after_a_resume_are_shown_once(p
     first = project.experiment(metadata=BESIDE, extra="budget: {usd: 100}\n", no_cache=True).run()
     record = ExperimentRecord.open(Path(first.directory))
     path = Path(first.arms[0].run_dir) / "validation/rollouts.jsonl"
-    once = spent_on_record(record)["runs"]
+    once = recorded_spending(record)["runs"]
     again = [{**line, "attempt": 2} for line in lines(first.arms[0].run_dir, "validation/rollouts.jsonl")]
     with path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in again)
-    assert spent_on_record(record)["runs"] == once
+    assert recorded_spending(record)["runs"] == once
     for line in again:
         line["rollout"]["usage"]["seconds"] += 1.0  # made anew
     with path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\n" for line in again)
-    assert spent_on_record(record)["runs"]["run-s0"]["usd"] == 2 * once["run-s0"]["usd"] == 12.0
+    assert recorded_spending(record)["runs"]["run-s0"]["usd"] == 2 * once["run-s0"]["usd"] == 12.0
 
 
 def test_of_a_run_whose_files_can_not_be_read_what_was_kept_counts_and_it_is_told(project):
@@ -663,7 +663,7 @@ def test_of_a_run_whose_files_can_not_be_read_what_was_kept_counts_and_it_is_tol
     journal = Path(first.arms[0].run_dir) / "journal.jsonl"
     journal.write_bytes(b"\xff\n" + journal.read_bytes())
     told = []
-    found = spent_on_record(ExperimentRecord.open(Path(first.directory)), told.append)
+    found = recorded_spending(ExperimentRecord.open(Path(first.directory)), told.append)
     assert found["runs"] == facts(first)["budget"]["runs"]
     (said,) = told
     assert said.startswith("what run-s0 spent may be more than is counted: ")
@@ -690,13 +690,13 @@ def test_what_was_made_twice_is_spent_but_decides_nothing_about_further_runs():
     budget = Told(steps=20, tokens=300)
     arm = budget.admit("a-s0", steps=6)
     arm.charge(tokens(150), steps=9)
-    budget.made_again("a-s0", {"steps": 3.0, "tokens": 50.0})
+    budget.add_rework("a-s0", {"steps": 3.0, "tokens": 50.0})
     arm.settle("completed")
     assert budget.pays_for(2, 6)  # 14 steps and 200 tokens are left of what it would have used in one go
     assert not budget.pays_for(3, 6)
-    assert (budget.left("steps"), budget.left("tokens")) == (11, 150)
+    assert (budget.remainder("steps"), budget.remainder("tokens")) == (11, 150)
     second = budget.admit("b-s0", steps=6)
-    assert budget.left("tokens") == 50  # what a run is going to need isn't what another one used twice
+    assert budget.remainder("tokens") == 50  # what a run is going to need isn't what another one used twice
     second.charge(tokens(100), steps=6)
     second.settle("completed")
     assert budget.admit("c-s0", steps=6).startswith("budget.steps: 15 of 20 spent")
@@ -708,7 +708,7 @@ def test_what_a_run_that_went_back_lost_belongs_to_it():
         budget = Told(tokens=150)
         arm = budget.admit("a-s0")
         arm.charge(tokens(100))
-        arm.ended(
+        arm.close(
             ArmResult(
                 run_id="a-s0", arm="a", repeat=0, seed=0, status="completed", identity="x", cut_off=lost
             ),

@@ -18,7 +18,7 @@ from evsys_runtime.commands import compact_json
 from evsys_runtime.experiment.insight.context import context_of
 from evsys_runtime.experiment.insight.markdown import SECTIONS, context_markdown
 from evsys_runtime.experiment.insight.next_steps import next_steps
-from evsys_runtime.experiment.insight.text_budget import fitted, tokens_of
+from evsys_runtime.experiment.insight.text_budget import fit, tokens_of
 from evsys_runtime.experiment.result_schemas import result_schema, validate_result
 
 
@@ -58,7 +58,7 @@ def named(context, section):
 @pytest.mark.parametrize("form", FORMS)
 def test_200_experiments_fit_4000_tokens_with_each_winner_failure_and_open_question_once(lab, whole, form):
     _, past = lab
-    context = fitted(whole, 4000, FORMS[form])
+    context = fit(whole, 4000, FORMS[form])
     text = FORMS[form](context)
     assert len(text.encode("utf-8")) <= 16_000
     assert context.fit.tokens <= 4000
@@ -86,13 +86,13 @@ def test_200_experiments_fit_4000_tokens_with_each_winner_failure_and_open_quest
 def test_a_question_that_a_later_experiment_answered_is_open_no_more(lab, whole):
     _, past = lab
     assert past.answered
-    assert not set(past.answered) & set(named(fitted(whole, 100_000, context_markdown), "open"))
+    assert not set(past.answered) & set(named(fit(whole, 100_000, context_markdown), "open"))
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("tokens", [300, 500, 1000, 2000, 3000, 8000, 100_000])
 def test_it_is_never_longer_than_asked_for_and_counts_what_is_left_out(whole, form, tokens):
-    context = fitted(whole, tokens, FORMS[form])
+    context = fit(whole, tokens, FORMS[form])
     assert tokens_of(FORMS[form](context)) <= tokens
     for name in SECTIONS:
         entries = getattr(context, name)
@@ -105,19 +105,19 @@ def test_it_is_never_longer_than_asked_for_and_counts_what_is_left_out(whole, fo
 def test_more_room_names_more_and_is_used(whole):
     counts = []
     for tokens in (500, 1000, 2000, 4000):
-        context = fitted(whole, tokens, context_markdown)
+        context = fit(whole, tokens, context_markdown)
         counts.append(sum(len(getattr(context, name)) for name in SECTIONS))
         assert context.fit.tokens > 0.8 * tokens
     assert counts == sorted(set(counts))
 
 
 def test_the_same_record_gives_the_same_bytes(lab, whole):
-    first, second = (document(fitted(each, 4000, document)) for each in (whole, whole_of(lab[0])))
+    first, second = (document(fit(each, 4000, document)) for each in (whole, whole_of(lab[0])))
     assert first == second
 
 
 def test_the_document_is_as_published(whole):
-    tree = json.loads(document(fitted(whole, 4000, document)))
+    tree = json.loads(document(fit(whole, 4000, document)))
     jsonschema.Draft202012Validator(result_schema("context")).validate(tree)
     validate_result(tree, "context")
     assert (tree["about"], tree["goals"].keys()) == (
@@ -142,7 +142,7 @@ def test_what_was_retracted_is_no_winner_and_marks_what_rests_on_it(tmp_path):
     grandchild = lab._conclude("open", parent_experiment_id=child)
     other = lab._conclude("win")
     retract(lab.experiments / parent, "the grader took every answer")
-    context = fitted(whole_of(tmp_path), 4000, context_markdown)
+    context = fit(whole_of(tmp_path), 4000, context_markdown)
     (retracted,) = context.retracted
     assert (retracted.experiment, retracted.reason) == (parent, "the grader took every answer")
     assert sorted(retracted.resting) == sorted([child, grandchild])
@@ -161,7 +161,7 @@ def test_a_recipe_that_won_twice_is_one_finding_and_its_tie_is_told(tmp_path):
         lab.result(record, f"arm-{outcome}", 0)
         lab.end(record, verdict, [lab._comparison(f"arm-{outcome}", outcome, 1)])
         ids.append(record.experiment_id)
-    context = fitted(whole_of(tmp_path), 4000, context_markdown)
+    context = fit(whole_of(tmp_path), 4000, context_markdown)
     (found,) = context.supported
     assert found.name == f"{ids[0]}/arm-win"
     assert f"also won in {ids[1]}" in found.says
@@ -194,7 +194,7 @@ def test_a_question_asked_twice_is_one(tmp_path):
         lab.result(record, "arm", 0)
         lab.end(record, "INCONCLUSIVE", [lab._comparison("arm", "inconclusive", 1)])
         ids.append(record.experiment_id)
-    (found,) = fitted(whole_of(tmp_path), 4000, context_markdown).open
+    (found,) = fit(whole_of(tmp_path), 4000, context_markdown).open
     assert found.name == f"{ids[1]}/arm"
     assert f"asked before in {ids[0]}" in found.says
 
@@ -224,7 +224,7 @@ def arms_of(lab, *arms):
 
 
 def opened(root):
-    return [entry.name for entry in fitted(whole_of(root), 4000, context_markdown).open]
+    return [entry.name for entry in fit(whole_of(root), 4000, context_markdown).open]
 
 
 def test_only_a_child_that_answers_the_question_closes_it(tmp_path):
@@ -279,7 +279,7 @@ def winner(lab, score, *, verdict="SUPPORTED", direction="max", **changed):
 
 
 def best_of(root):
-    return fitted(whole_of(root), 4000, context_markdown).best
+    return fit(whole_of(root), 4000, context_markdown).best
 
 
 def test_the_best_recipe_is_named_with_what_it_was_trained_of_and_takes(tmp_path):
@@ -307,7 +307,7 @@ def test_the_best_recipe_is_named_with_what_it_was_trained_of_and_takes(tmp_path
     checkpoint.mkdir(parents=True)
     (best,) = best_of(tmp_path)
     assert best.checkpoint == str(checkpoint.relative_to(tmp_path))
-    text = context_markdown(fitted(whole_of(tmp_path), 4000, context_markdown))
+    text = context_markdown(fit(whole_of(tmp_path), 4000, context_markdown))
     assert f"## Best so far\n\n- faq.mean_reward 0.9 by {record.experiment_id}/one (SUPPORTED, this " in text
     assert f"80 rows, learning rate 1, 2 runs, $0.02 each, 30 s each, checkpoint {best.checkpoint}" in text
 
@@ -337,7 +337,7 @@ def test_the_best_recipe_is_never_simulated_leaked_retracted_or_edited_and_suppo
 
 
 def test_nothing_on_record_says_so(tmp_path):
-    context = fitted(whole_of(tmp_path), 4000, context_markdown)
+    context = fit(whole_of(tmp_path), 4000, context_markdown)
     assert Counter(len(getattr(context, name)) for name in SECTIONS) == {0: len(SECTIONS)}
     assert context_markdown(context).startswith(
         f"# {tmp_path.name}: what is known from 0 experiments, 0 runs\n"

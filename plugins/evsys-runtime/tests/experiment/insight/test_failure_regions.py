@@ -13,9 +13,9 @@ from evsys_record.jsonl import read_jsonl
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.estimate.plan import plan_experiment
-from evsys_runtime.experiment.insight.failure_regions import KnownBad, known_bad
+from evsys_runtime.experiment.insight.failure_regions import FailureRegions, failure_warnings
 from evsys_runtime.experiment.insight.results import Condition, Region
-from evsys_runtime.experiment.insight.search_spaces import WHOLE, Searched
+from evsys_runtime.experiment.insight.search_spaces import WHOLE, SearchSpace
 from evsys_runtime.experiment.state.resolved import resolved_runs
 
 CONFIG = """version: 1
@@ -91,7 +91,7 @@ def swept(lab, project, good, bad):
 def warned(plan, lab):
     with Index(lab.experiments) as index:
         index.refresh()
-        return known_bad(plan, index)
+        return failure_warnings(plan, index)
 
 
 def test_an_arm_inside_of_a_known_bad_region_is_warned_of_by_name_region_and_evidence(project, lab):
@@ -217,16 +217,16 @@ def test_a_space_whose_every_arm_is_of_another_algorithm_is_not_warned_of(projec
     ],
 )
 def test_the_part_of_a_range_is_told_with_its_share(condition, axis, part):
-    space = Searched(axes=[SearchAxis(path="p", **axis)], probes=[])
-    assert space.inside(region(condition)) == part
+    space = SearchSpace(axes=[SearchAxis(path="p", **axis)], probes=[])
+    assert space.overlap(region(condition)) == part
 
 
 def test_of_a_region_with_two_ends_what_lies_between_them_is_told():
-    space = Searched(axes=[SearchAxis(path="p", low=0.0, high=1.0)], probes=[])
-    assert space.inside(region((">=", "0.2"), ("<=", "0.6"))) == "p from 0.2 to 0.6 (40% of 0 to 1)"
-    assert space.inside(region((">=", "1.2"), ("<=", "1.6"))) is None
-    inside = Searched(axes=[SearchAxis(path="p", low=0.3, high=0.4)], probes=[])
-    assert inside.inside(region((">=", "0.2"), ("<=", "0.6"))) == WHOLE
+    space = SearchSpace(axes=[SearchAxis(path="p", low=0.0, high=1.0)], probes=[])
+    assert space.overlap(region((">=", "0.2"), ("<=", "0.6"))) == "p from 0.2 to 0.6 (40% of 0 to 1)"
+    assert space.overlap(region((">=", "1.2"), ("<=", "1.6"))) is None
+    inside = SearchSpace(axes=[SearchAxis(path="p", low=0.3, high=0.4)], probes=[])
+    assert inside.overlap(region((">=", "0.2"), ("<=", "0.6"))) == WHOLE
 
 
 def region(*conditions):
@@ -263,5 +263,5 @@ def test_an_arm_that_a_search_proposes_inside_of_a_known_bad_region_has_that_on_
 def test_what_an_experiment_finds_on_record_is_not_what_became_of_its_own_runs(project, lab):
     (experiment,) = (path.name for path in lab.experiments.iterdir() if path.is_dir())
     swept(lab, project, [0.001], [])
-    assert KnownBad.before(lab.experiments, "another", print).classes
-    assert not KnownBad.before(lab.experiments, experiment, print).classes
+    assert FailureRegions.from_earlier(lab.experiments, "another", print).classes
+    assert not FailureRegions.from_earlier(lab.experiments, experiment, print).classes

@@ -8,7 +8,7 @@ from past_lab import Lab, _failure
 
 from evsys.types import Failure
 from evsys_record.index import Index
-from evsys_runtime.experiment.insight.failures import Completed, failure_classes, meets
+from evsys_runtime.experiment.insight.failures import CompletedArms, failure_classes, meets
 from evsys_runtime.experiment.insight.results import Condition
 from evsys_runtime.training.health import LossTrend
 
@@ -104,7 +104,7 @@ def test_by_chance_a_region_is_called_bad_in_few_labs_only():
             config |= {f"number-{n}": str(draw.random()) for n in range(4)}
             arms.append(frozenset(numbers.setdefault(leaf, len(numbers)) for leaf in config.items()))
         bad = draw.sample(range(20), draw.choice([3, 4, 6, 9]))
-        completed = Completed(
+        completed = CompletedArms(
             [(0, arms[n]) for n in range(20) if n not in bad], {n: leaf for leaf, n in numbers.items()}
         )
         region = completed.region([(0, arms[n]) for n in bad])

@@ -14,10 +14,10 @@ from evsys_record.result_trees import result_tree
 from evsys_record.retraction import retract
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.insight.coming_look import at_coming_look, coming_level
+from evsys_runtime.experiment.insight.coming_look import coming_level, settling_at_next_look
 from evsys_runtime.experiment.insight.next_steps import next_steps
 from evsys_runtime.experiment.insight.results import Condition, Region
-from evsys_runtime.experiment.insight.untried_values import Tried, untried
+from evsys_runtime.experiment.insight.untried_values import TriedArm, untried_neighbours
 from evsys_runtime.experiment.result_schemas import result_schema
 from evsys_stats.alpha_spending import level_of_look
 
@@ -185,8 +185,8 @@ def test_untried_values_lie_beyond_the_edge_and_in_wide_gaps(values, winner, exp
 
 
 def next_to(values, winner, failed=(), regions=()):
-    tried = [Tried(config={"p": value, "q": "1"}, failed=value in failed) for value in values]
-    return [each.value for each in untried({"p": winner, "q": "1"}, tried, regions)]
+    tried = [TriedArm(config={"p": value, "q": "1"}, failed=value in failed) for value in values]
+    return [each.value for each in untried_neighbours({"p": winner, "q": "1"}, tried, regions)]
 
 
 def region(*conditions):
@@ -222,9 +222,9 @@ def test_towards_what_failed_the_next_value_stays_on_the_good_side(values, faile
 
 def test_what_other_experiments_tried_is_neither_an_edge_nor_tried_again():
     def values(own, elsewhere):
-        tried = [Tried(config={"p": value}) for value in own]
-        tried += [Tried(config={"p": value}, beside=False) for value in elsewhere]
-        return [each.value for each in untried({"p": "1.0"}, tried)]
+        tried = [TriedArm(config={"p": value}) for value in own]
+        tried += [TriedArm(config={"p": value}, beside=False) for value in elsewhere]
+        return [each.value for each in untried_neighbours({"p": "1.0"}, tried)]
 
     assert values([], ["2.0", "9.0"]) == []
     assert values(["0.5"], []) == [2.0]
@@ -380,17 +380,17 @@ def test_the_same_question_and_the_same_neighbour_are_offered_once(lab):
 
 
 def test_a_search_that_tried_a_value_beside_other_numbers_has_been_there():
-    tried = [Tried(config={"p": p, "q": q}) for p, q in (("1.0", "5"), ("9.0", "7"), ("3.0", "2"))]
-    assert [each.value for each in untried({"p": "2.0", "q": "5"}, tried[:1])] == [4.0]
-    assert list(untried({"p": "2.0", "q": "5"}, tried)) == []
-    assert [each.value for each in untried({"p": "2.0", "q": "5"}, tried[:2])] == [4.2]
+    tried = [TriedArm(config={"p": p, "q": q}) for p, q in (("1.0", "5"), ("9.0", "7"), ("3.0", "2"))]
+    assert [each.value for each in untried_neighbours({"p": "2.0", "q": "5"}, tried[:1])] == [4.0]
+    assert list(untried_neighbours({"p": "2.0", "q": "5"}, tried)) == []
+    assert [each.value for each in untried_neighbours({"p": "2.0", "q": "5"}, tried[:2])] == [4.2]
 
 
 def test_a_question_that_was_looked_at_since_takes_more_at_its_next_look():
     past = PastExperiment(experiment_id="one", look=LookPlace(number=1, of=1))
     settling = Settling(arm="a", tasks=300, runs=4)
-    assert at_coming_look(settling, past) == settling
+    assert settling_at_next_look(settling, past) == settling
     later = attrs.evolve(past, look=LookPlace(number=1, of=9))
     assert coming_level(later) == level_of_look(10, 0.05)
-    more = at_coming_look(settling, later)
+    more = settling_at_next_look(settling, later)
     assert (more.tasks, more.runs) == (462, 7)  # (z(1 - 0.00016 / 2) + z(0.8))² by the same of 0.0039

@@ -13,7 +13,7 @@ from evsys_record.index import Index
 from evsys_record.leaves import short_leaves
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
-from evsys_runtime.experiment.insight.similar_configs import near
+from evsys_runtime.experiment.insight.similar_configs import similar_experiments
 from evsys_runtime.experiment.open_session import bound_benchmarks
 from evsys_runtime.experiment.state.options import Options
 from evsys_runtime.experiment.state.resolved import resolved_runs, resolved_tree
@@ -97,7 +97,7 @@ def put(experiments, number, arms, **facts):
 def asked(plan, experiments, **question):
     with Index(experiments) as index:
         index.refresh()
-        return near(plan, index, Question(**question))
+        return similar_experiments(plan, index, Question(**question))
 
 
 def test_the_nearest_comes_first_with_the_values_that_differ(plan, experiments):
@@ -181,7 +181,7 @@ def test_equal_arms_are_kept_once_and_known_as_equal(plan, experiments):
         put(experiments, number, {"a": {**run, "name": f"other-{number}"}})
     with Index(experiments) as index:
         index.refresh()
-        assert len({numbers for _, _, numbers in ArmsOnRecord.of(index).arms}) == 1
+        assert len({numbers for _, _, numbers in ArmsOnRecord.from_index(index).arms}) == 1
 
 
 def test_runs_are_resolved_as_the_record_has_them(plan):

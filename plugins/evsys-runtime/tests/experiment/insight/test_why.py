@@ -14,7 +14,7 @@ from evsys_record.index import Index
 from evsys_record.result_trees import result_tree
 from evsys_record.retraction import retract
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
-from evsys_runtime.experiment.insight.why import outcome_words, why
+from evsys_runtime.experiment.insight.why import explain, outcome_words
 from evsys_runtime.experiment.result_schemas import result_schema
 
 
@@ -26,7 +26,7 @@ def lab(tmp_path):
 def explained(lab, experiment, arm=None):
     with Index(lab.experiments) as index:
         index.refresh()
-        return why(index, experiment, arm)
+        return explain(index, experiment, arm)
 
 
 def changed(run, **params):
@@ -121,7 +121,7 @@ def test_what_a_warning_of_the_conclusion_tells_is_told_once(project):
     again = project.experiment(metadata=metadata.replace("it learns", "it learns a lot")).run()
     with Index(Path(again.directory).parent) as index:
         index.refresh()
-        found = why(index, again.experiment_id)
+        found = explain(index, again.experiment_id)
     assert sum("the test tasks of final" in line for line in found.weakened) == 1
     assert sum("it learns a lot" in line for line in found.weakened) == 1
 
@@ -134,8 +134,8 @@ def test_the_arms_on_record_are_read_once(lab, monkeypatch):
     lab.result(child, "b", 0, status=status, failure=failure)
     lab.end(child, "INCONCLUSIVE", [], status="failed")
     read = []
-    real = ArmsOnRecord.of
-    monkeypatch.setattr(ArmsOnRecord, "of", lambda index: read.append(index) or real(index))
+    real = ArmsOnRecord.from_index
+    monkeypatch.setattr(ArmsOnRecord, "from_index", lambda index: read.append(index) or real(index))
     found = explained(lab, child.experiment_id)
     assert (len(found.failed), len(found.changed), len(read)) == (1, 1, 1)
 

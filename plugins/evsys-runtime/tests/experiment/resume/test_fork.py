@@ -134,8 +134,8 @@ def test_a_fork_can_be_resumed_also_where_it_was_cut_off_while_it_was_made(
         def cut(*arguments, **facts):
             raise KeyboardInterrupt
 
-        name = "_copy" if when == "copying" else "taken_up"
-        module = "resuming.forking" if when == "copying" else "experiment"
+        name = "_copy" if when == "copying" else "restart_points"
+        module = "resume.fork" if when == "copying" else "experiment"
         patched.setattr(f"evsys_runtime.experiment.{module}.{name}", cut)
         fork = Experiment.fork(stopped, quiet=True)
         with pytest.raises(KeyboardInterrupt):

@@ -18,7 +18,7 @@ from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.files import read_json, write_json
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.resume.changes import as_it_began
+from evsys_runtime.experiment.resume.changes import original_plan
 from evsys_runtime.experiment.resume.unfinished import newest_unfinished
 
 EVERY_2 = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    run_every: 2\n    temperature: 1.0")
@@ -187,9 +187,9 @@ def test_the_limit_of_a_record_from_before_samples_takes_the_first_tasks(lab):
         "interrupt-run-s0-5", metadata=EVERY_2.replace("max_tokens: 4", "max_tokens: 4\n    limit: 11")
     )
     plan = load_experiment(lab.project.root / "config.yaml")
-    assert as_it_began(plan, Path(cut.directory)).experiment.metadata.benchmarks[0].limit_by == "sample"
+    assert original_plan(plan, Path(cut.directory)).experiment.metadata.benchmarks[0].limit_by == "sample"
     without_settings(cut.directory)
-    assert as_it_began(plan, Path(cut.directory)).experiment.metadata.benchmarks[0].limit_by == "first"
+    assert original_plan(plan, Path(cut.directory)).experiment.metadata.benchmarks[0].limit_by == "first"
 
 
 def without_settings(directory):

@@ -11,7 +11,7 @@ import pytest
 from evsys.types import ArmResult, EvaluationResult, MetricValue
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.open_session import bound_benchmarks
-from evsys_runtime.experiment.stages.forgetting import forgetting_of, why_stopped
+from evsys_runtime.experiment.stages.forgetting import forgetting_of, stop_reason
 
 LEVEL = 0.05
 NAMES = "abcd"
@@ -38,7 +38,7 @@ class Chain:
         """Whether any stage isn't begun; `scores(row, stage)` gives the rewards of each task, [n, samples]."""
         plan, results = self.experiment.plan, {}
         for stage, arm in enumerate(plan.arms):
-            if why_stopped(plan, arm, results, self.benchmarks) is not None:
+            if stop_reason(plan, arm, results, self.benchmarks) is not None:
                 return True
             results[arm.run_id] = self._result(
                 arm, {name: scores(row, stage) for row, name in enumerate(NAMES)}

@@ -15,7 +15,7 @@ from evsys.errors import EvsysError, PluginContractError, StoreError
 from evsys_record.lock import ExperimentLock
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment import experiment as experiment_module
-from evsys_runtime.experiment.supervision.interrupts import Abandoned, Terminated
+from evsys_runtime.experiment.supervision.interrupts import AbandonRequest, TerminationRequest
 
 signals = pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals")
@@ -79,7 +79,7 @@ def facts(project, name="experiment.json"):
 @signals
 def test_a_signal_that_asks_to_end_cancels_the_run_and_ends_the_process(project, name):
     experiment = killed(project, name)
-    with pytest.raises(Terminated) as ended:
+    with pytest.raises(TerminationRequest) as ended:
         experiment.run()
     number = getattr(signal, name)
     result = experiment.result
@@ -105,7 +105,7 @@ def test_ctrl_c_leaves_the_result_with_the_experiment(project):
 def test_ctrl_c_twice_waits_for_nothing_and_leaves_an_experiment_that_can_be_resumed(project):
     project.code("stubborn", STUBBORN)
     experiment = project.experiment(overrides=["run.algorithm.kind=stubborn"])
-    with pytest.raises(Abandoned):
+    with pytest.raises(AbandonRequest):
         experiment.run()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert facts(project)["status"] in ("cancelled", "running")
@@ -131,7 +131,7 @@ def test_a_second_signal_would_end_the_process_at_once(project):
         "signal.SIGTERM)\n            ctx.log.info('left.to', system=signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)\n",
     )
     project.code("callbacks", code)
-    with pytest.raises(Terminated):
+    with pytest.raises(TerminationRequest):
         project.experiment(extra="callbacks: [{kind: kills}]\n").run()
     (log,) = project.root.glob(".evsys/experiments/*/runs/*/run.log.jsonl")
     (line,) = [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "left.to"]
@@ -163,7 +163,7 @@ def test_a_signal_while_the_record_is_made_leaves_no_run_behind_that_seems_to_go
 
     monkeypatch.setattr(experiment_module, "open_session", slow)
     experiment = project.experiment()
-    with pytest.raises(Terminated):
+    with pytest.raises(TerminationRequest):
         experiment.run()
     assert facts(project)["status"] == experiment.result.status == "cancelled"
 
@@ -178,7 +178,7 @@ def test_a_signal_before_there_is_a_record_leaves_none(project, monkeypatch):
 
     monkeypatch.setattr("evsys_runtime.experiment.experiment.bound_benchmarks", never)
     experiment = project.experiment()
-    with pytest.raises(Terminated):
+    with pytest.raises(TerminationRequest):
         experiment.run()
     stuck.set()
     assert experiment.result is None
@@ -193,7 +193,7 @@ def test_a_signal_does_not_wait_for_a_runner_that_hangs(project):
         stuck.wait(60)
         return []
 
-    with pytest.raises(Terminated):
+    with pytest.raises(TerminationRequest):
         project.experiment(train_fn=train_fn).run()
     assert not stuck.is_set()
     stuck.set()
@@ -218,7 +218,7 @@ class SlowToTell:
     experiment = project.experiment(
         extra="callbacks: [{kind: slow_to_tell}]\n", overrides=["run.algorithm.kind=breaks"]
     )
-    with pytest.raises(Terminated):
+    with pytest.raises(TerminationRequest):
         experiment.run()
     assert facts(project)["status"] == "cancelled"
     run = facts(project, "runs/run-s0/run_result.json")

@@ -69,7 +69,7 @@ class Watched:
             keep=self.kept.append,
             clock=self.clock,
         )
-        self.task = asyncio.create_task(self.watch.over(self.waits))
+        self.task = asyncio.create_task(self.watch.watch(self.waits))
 
     async def waits(self):
         with boundary("backend", "slow", "a-s0"):
@@ -142,7 +142,7 @@ async def test_time_in_which_the_loop_itself_stood_still_counts_for_nobody():
 @in_loop
 async def test_who_waits_for_another_run_is_not_watched_meanwhile():
     watched = Watched()
-    with watched.watch.elsewhere():
+    with watched.watch.pause():
         await watched.clock.passes(1000)
         assert not watched.task.done()
     await watched.clock.passes(101)
@@ -178,9 +178,9 @@ async def test_the_result_or_the_failure_of_the_work_passes_through():
     async def fails():
         raise SystemExit(3)
 
-    assert await Watched().watch.over(gives) == 5
+    assert await Watched().watch.watch(gives) == 5
     with pytest.raises(SystemExit):
-        await Watched().watch.over(fails)
+        await Watched().watch.watch(fails)
 
 
 @in_loop
@@ -189,7 +189,7 @@ async def test_work_that_cancels_itself_is_told_from_work_that_is_cancelled():
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await Watched().watch.over(cancels)
+        await Watched().watch.watch(cancels)
     assert asyncio.current_task().cancelling() == 0
 
 

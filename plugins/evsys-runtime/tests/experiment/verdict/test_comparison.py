@@ -11,7 +11,7 @@ from evsys.errors import ConfigError
 from evsys_record.index import Index
 from evsys_record.result_trees import result_tree
 from evsys_runtime.experiment import Experiment
-from evsys_runtime.experiment.estimate.compare import NOTHING_IN_COMMON, Named, compare
+from evsys_runtime.experiment.estimate.compare import NOTHING_IN_COMMON, Subject, compare
 from evsys_runtime.experiment.result_schemas import result_schema, validate_result
 from evsys_stats.binary_pairs import mcnemar
 
@@ -66,7 +66,7 @@ def compared(project, one, other):
     with Index(project / ".evsys" / "experiments") as index:
         index.refresh()
         sides = [
-            Named(index=index, experiment_id=name.partition("/")[0], run=name.partition("/")[2] or None)
+            Subject(index=index, experiment_id=name.partition("/")[0], run=name.partition("/")[2] or None)
             for name in (one, other)
         ]
         return compare(*sides, current_registry())

@@ -10,7 +10,7 @@ from evsys.types import ArmResult, EvaluationResult, Failure, MetricValue, Settl
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.prose import comparison_sentence, unflagged_line, verdict_line
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.settle import Open, what_would_settle
+from evsys_runtime.experiment.verdict.settle import Open, settling_advice
 from evsys_runtime.experiment.verdict.settling_curve import settling_curve
 from evsys_stats.paired import paired_difference
 from evsys_stats.power import detectable, tasks_to_place
@@ -440,7 +440,7 @@ def test_an_open_claim_with_a_margin_asks_for_the_tasks_that_place_the_effect(cl
     margin = 0.05 if claim == "no_worse" else 0.3
     some = [1.0, 1.0, 1.0, *ZEROS[3:]]
     question = attrs.evolve(QUESTION, claim=claim, margin=margin)
-    undecided = what_would_settle((), [opened(some)], question=question, level=0.05)
+    undecided = settling_advice((), [opened(some)], question=question, level=0.05)
     (paired,) = (one.paired for one in [opened(some)])
     tasks = max(31, tasks_to_place(paired, gap))
     assert undecided.settling == Settling(arm="a", tasks=tasks)
@@ -448,9 +448,7 @@ def test_an_open_claim_with_a_margin_asks_for_the_tasks_that_place_the_effect(cl
         f"about {tasks} tasks would tell whether a's effect of 0.1 is within the margin of {margin} (30 were scored)"
     )
     near = attrs.evolve(question, margin=0.1, claim="equal")
-    assert what_would_settle((), [opened(some)], question=near, level=0.05).words.startswith(
-        "another margin: "
-    )
+    assert settling_advice((), [opened(some)], question=near, level=0.05).words.startswith("another margin: ")
 
 
 def opened(after):

@@ -19,8 +19,8 @@ from evsys_runtime.experiment.verdict.tables import (
     breakdown_tables,
     comparison_table,
     markdown_table,
+    mean_over_repeats,
     number,
-    over_repeats,
     score_tables,
 )
 from evsys_stats.intervals import mean_interval
@@ -130,7 +130,7 @@ def test_the_interval_over_repeats_is_at_least_that_of_the_tasks_means(tasks):
         mean = sum(values.values()) / len(values)
         low, high = (interval.low, interval.high) if interval else (None, None)
         measured.append(MetricValue(value=mean, low=low, high=high, n=len(values), method="t"))
-    combined = over_repeats(measured)
+    combined = mean_over_repeats(measured)
     means = {str(i): sum(values) / len(values) for i, values in enumerate(tasks)}
     exact = mean_interval(means)
     assert combined.value == pytest.approx(sum(means.values()) / len(means))
@@ -141,9 +141,9 @@ def test_the_interval_over_repeats_is_at_least_that_of_the_tasks_means(tasks):
 def test_a_repeat_without_a_value_or_interval_is_not_made_up():
     full = MetricValue(value=0.5, low=0.4, high=0.6, n=9, method="t")
     missing, bare = MetricValue(value=None, method="not available"), MetricValue(value=0.7, n=9)
-    assert over_repeats([missing, full]) == full
-    assert over_repeats([missing, missing]).value is None
-    combined = over_repeats([full, bare])
+    assert mean_over_repeats([missing, full]) == full
+    assert mean_over_repeats([missing, missing]).value is None
+    combined = mean_over_repeats([full, bare])
     assert (combined.value, combined.low, combined.high) == (pytest.approx(0.6), None, None)
 
 

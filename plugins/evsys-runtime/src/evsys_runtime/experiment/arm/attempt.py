@@ -25,7 +25,7 @@ from evsys_runtime.experiment.arm.data import ArmData
 from evsys_runtime.experiment.arm.listeners import Listening
 from evsys_runtime.experiment.budget.budget import ArmBudget
 from evsys_runtime.experiment.budget.charges import ScoringCharges
-from evsys_runtime.experiment.lineage.restart_point import TakenUp
+from evsys_runtime.experiment.lineage.restart_point import RestartPoint
 from evsys_runtime.experiment.state.session import Session, run_id_of
 from evsys_runtime.experiment.supervision.watchdog import Watchdog, watchdog_of
 from evsys_runtime.logging import record_logger
@@ -44,7 +44,7 @@ class ArmAttempt:
     log: Log
     number: int
     watch: Watchdog
-    taken: TakenUp
+    taken: RestartPoint
     warnings: list[str] = attrs.field(factory=list)
     hooks: HookManager = attrs.field(factory=HookManager)
     ctx: RunContext | None = None
@@ -74,7 +74,7 @@ class ArmAttempt:
         )
 
     @classmethod
-    def begin(cls, session: Session, arm: ArmConfig, record: RunRecord, taken: TakenUp) -> ArmAttempt:
+    def begin(cls, session: Session, arm: ArmConfig, record: RunRecord, taken: RestartPoint) -> ArmAttempt:
         """The attempt that the record has just started."""
         log = record_logger(record, session.log_settings, arm=arm.name)
         watch = session.watched[run_id_of(arm)] = watchdog_of(record, session.plan.experiment.watchdog, log)

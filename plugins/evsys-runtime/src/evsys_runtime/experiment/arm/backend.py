@@ -16,13 +16,13 @@ from evsys.types import Checkpoint, ModelSpec, RunResult, Usage
 from evsys_record.run_record import RunRecord
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.experiment.arm.contracts import prepared, told
+from evsys_runtime.experiment.arm.contracts import prepare, prepare_options
 from evsys_runtime.experiment.state.roles import ArmRole
 from evsys_runtime.experiment.state.session import Session
 from evsys_runtime.experiment.supervision.watchdog import Watchdog
 from evsys_runtime.training.role_usage import MeteredRole, RoleUsage
 
-__all__ = ["ArmBackend", "made_ready"]
+__all__ = ["ArmBackend", "prepare_client"]
 
 TEARDOWN_SECONDS = 60.0
 
@@ -52,7 +52,7 @@ class ArmBackend:
         """
         spec = self.arm.run.backend
         backend = self.session.plan.registry.build("backend", spec.kind, resolve(spec.params))
-        async with self._prepared(backend, spec.kind, model, start, self.record.directory) as client:
+        async with self._prepare(backend, spec.kind, model, start, self.record.directory) as client:
             self.record.note(backend=_facts(client))
             yield client
 
@@ -69,13 +69,13 @@ class ArmBackend:
                 folder = self.record.directory / role.name
                 folder.mkdir(exist_ok=True)
                 backend = role.build(self.session.plan.registry)
-                preparing = self._prepared(backend, role.backend.kind, role.model, role.start, folder)
+                preparing = self._prepare(backend, role.backend.kind, role.model, role.start, folder)
                 usage = self.used.setdefault(role.name, RoleUsage(role=role.name, budget=budget))
                 client: Any = MeteredRole(await stack.enter_async_context(preparing), usage)
                 found[role.name] = client
             yield found
 
-    def counted_in(self, result: RunResult) -> RunResult:
+    def add_role_usage(self, result: RunResult) -> RunResult:
         """The result of a training with the usage of its second models."""
         for usage in self.used.values():
             if usage.used != Usage():
@@ -83,7 +83,7 @@ class ArmBackend:
         return result
 
     @asynccontextmanager
-    async def _prepared(
+    async def _prepare(
         self, backend: Backend, name: str, model: ModelSpec, start: Checkpoint | None, folder: Path
     ) -> AsyncIterator[TrainingClient]:
         if declared(backend, "simulated", False):
@@ -91,10 +91,10 @@ class ArmBackend:
 
         def preparing() -> object:
             seed = self.session.seeds(self.arm)("model")
-            more = told(backend, deterministic=self.arm.deterministic, log=self.log)
+            more = prepare_options(backend, deterministic=self.arm.deterministic, log=self.log)
             return backend.prepare(model, folder, seed, start, **more)
 
-        async with made_ready(
+        async with prepare_client(
             backend, name, preparing, watch=self.watch, log=self.log, warnings=self.warnings
         ) as client:
             if _facts(client).get("simulated"):  # on a server, which says so once it is asked
@@ -119,7 +119,7 @@ def _facts(client: TrainingClient) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def made_ready(
+async def prepare_client(
     backend: Backend,
     name: str,
     preparing: Callable[[], object],
@@ -147,7 +147,7 @@ async def made_ready(
     client: TrainingClient | None = None
     try:
         with boundary("backend", name, watch.run_id):
-            client = await prepared(preparing(), name)
+            client = await prepare(preparing(), name)
         yield client
     except BaseException:
         try:

@@ -59,7 +59,7 @@ class BestCheckpoint:
     _kept: int | None = None
 
     @classmethod
-    def of(
+    def from_record(
         cls,
         record: RunRecord,
         success: SuccessMetric | None,
@@ -72,7 +72,7 @@ class BestCheckpoint:
             StoreError: the record can't be read.
         """
         if selection.checkpoint == "best":
-            found = cls._by(selection, benchmarks, record.checkpoints)
+            found = cls.from_files(selection, benchmarks, record.checkpoints)
         else:
             found = cls(
                 entry=None if success is None else _entry(success, benchmarks),
@@ -85,13 +85,13 @@ class BestCheckpoint:
         for line in record.read_metrics():
             found._step(line["step"], line["values"])
         for line in record.read_evaluations():
-            found._scored(read_as(EvaluationResult, line["evaluation"]))
+            found._add_evaluation(read_as(EvaluationResult, line["evaluation"]))
         for saved in record.checkpoints.complete(attempts):
             found._saved[saved.step] = restorable(saved)
         return found
 
     @classmethod
-    def _by(
+    def from_files(
         cls, selection: CheckpointSelection, benchmarks: Sequence[BoundBenchmark], files: CheckpointFiles
     ) -> BestCheckpoint:
         bound = next(one for one in benchmarks if one.name == selection.benchmark)
@@ -117,7 +117,7 @@ class BestCheckpoint:
 
     async def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
         """A hook: weights are scored."""
-        self._scored(evaluation)
+        self._add_evaluation(evaluation)
         await self._keep(ctx)
         await self._remove_worse(ctx)
 
@@ -132,7 +132,7 @@ class BestCheckpoint:
     @property
     def best(self) -> Checkpoint | None:
         """The best checkpoint; None where nothing says how good any of them is."""
-        return next((one for one in self.ranked() if self._is_known(one.step)), None)
+        return next((one for one in self.rank() if self._is_known(one.step)), None)
 
     @property
     def looks(self) -> dict[int, float]:
@@ -146,7 +146,7 @@ class BestCheckpoint:
         step = max(saved, key=lambda one: (self._scores[one], one), default=None)
         return None if step is None else self._saved[step]
 
-    def ranked(self, at_most: int | None = None) -> list[Checkpoint]:
+    def rank(self, at_most: int | None = None) -> list[Checkpoint]:
         """The checkpoints of at most so many steps, the best first; those of which nothing is known come last, the latest first.
 
         Scores count where more than one checkpoint has one, else the rewards: what is scored at the end alone is compared with
@@ -181,7 +181,7 @@ class BestCheckpoint:
         if reward is not None and math.isfinite(reward):
             self._rewards[step] = float(reward)
 
-    def _scored(self, evaluation: EvaluationResult) -> None:
+    def _add_evaluation(self, evaluation: EvaluationResult) -> None:
         if evaluation.benchmark != self.entry or evaluation.model is not None:
             return
         value = value_of(evaluation, self.metric)

@@ -12,13 +12,13 @@ from evsys.protocols import Algorithm, Backend, Log, TrainingClient
 from evsys.types import RunContext, RunResult, Status
 from evsys_runtime.training.bands import bands_of
 
-__all__ = ["prepared", "told", "trained"]
+__all__ = ["prepare", "prepare_options", "train"]
 
 CLIENT_MEMBERS = ("forward_backward", "optim_step", "save_state", "sampling_client", "renderer")
 STATUSES = get_args(Status)
 
 
-async def trained(algorithm: Algorithm, ctx: RunContext, name: str) -> RunResult:
+async def train(algorithm: Algorithm, ctx: RunContext, name: str) -> RunResult:
     """Train, and hold the algorithm to what its protocol says that it returns.
 
     Raises:
@@ -50,7 +50,7 @@ async def trained(algorithm: Algorithm, ctx: RunContext, name: str) -> RunResult
     return result
 
 
-def told(backend: Backend, *, deterministic: bool, log: Log | None = None) -> Mapping[str, Any]:
+def prepare_options(backend: Backend, *, deterministic: bool, log: Log | None = None) -> Mapping[str, Any]:
     """What `prepare` is told beyond its protocol's arguments: `deterministic` and the run's `log`, if it has parameters of
     these names.
     """
@@ -62,7 +62,7 @@ def told(backend: Backend, *, deterministic: bool, log: Log | None = None) -> Ma
     return {name: value for name, value in known.items() if name in parameters}
 
 
-async def prepared(preparing: object, name: str) -> TrainingClient:
+async def prepare(preparing: object, name: str) -> TrainingClient:
     """Wait for a backend, and hold it to what its protocol says that `prepare` returns.
 
     Raises:

@@ -63,7 +63,7 @@ def rows_of(
         shape=shape,
         project_root=session.plan.project_root,
         registry=session.plan.registry,
-        pull=pull or partial(_pulled, session),
+        pull=pull or partial(_pull, session),
         spool_dir=directory / "data",
         seed=session.seeds(arm)("data"),
         resolve=resolve,
@@ -165,7 +165,7 @@ class ArmData:
 
     async def _pull(self, reference: str) -> CachedData:
         self.watch.awaits("store", reference)
-        pulled = await _pulled(self.session, reference)
+        pulled = await _pull(self.session, reference)
         self.watch.awaits("data", reference)
         return pulled
 
@@ -213,7 +213,7 @@ class ArmData:
         self.session.log.info("run.diverged", run_id=run_id_of(self.arm), what=text)
 
 
-async def _pulled(session: Session, reference: str) -> CachedData:
+async def _pull(session: Session, reference: str) -> CachedData:
     """A stored dataset by id or name: the project's own or what was pulled before, else from the store, then kept.
 
     Raises:

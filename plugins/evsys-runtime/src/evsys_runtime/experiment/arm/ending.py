@@ -16,22 +16,29 @@ from evsys.types import (
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.experiment.arm.attempt import ArmAttempt
 from evsys_runtime.experiment.arm.listeners import LAST_WORD_SECONDS
-from evsys_runtime.experiment.arm.partial_result import so_far
+from evsys_runtime.experiment.arm.partial_result import partial_result
 from evsys_runtime.experiment.arm.result import (
     arm_result,
-    keep_left_behind,
     keep_result,
+    write_superseded,
 )
-from evsys_runtime.experiment.budget.charges import left_of
-from evsys_runtime.experiment.state.secrets import without_secrets
+from evsys_runtime.experiment.budget.charges import remaining_usage
+from evsys_runtime.experiment.state.secrets import redact_result
 from evsys_runtime.experiment.state.session import run_id_of
 from evsys_runtime.experiment.supervision.interrupts import interruption
 from evsys_runtime.experiment.supervision.watchdog import is_stall
 
-__all__ = ["cut_off", "end", "end_cut_off", "failed", "leave_behind", "unfinished"]
+__all__ = [
+    "end",
+    "interruption_result",
+    "partial_arm_result",
+    "record_failure",
+    "record_interruption",
+    "record_superseded",
+]
 
 
-def failed(attempt: ArmAttempt, exc: BaseException) -> RunResult:
+def record_failure(attempt: ArmAttempt, exc: BaseException) -> RunResult:
     """Log a failure, and make a result of it."""
     failure = failure_of(exc, "run")
     status: Status = "failed"
@@ -39,28 +46,28 @@ def failed(attempt: ArmAttempt, exc: BaseException) -> RunResult:
         status, failure = "stalled", attrs.evolve(failure, place=attempt.watch.place)
     said = {"boundary": failure.boundary, "reason": failure.message, "status": status}
     attempt.log.error("run.failed", **said, exc_info=exc)
-    attempt.lost = attrs.evolve(unfinished(attempt, status), failure=failure)
+    attempt.lost = attrs.evolve(partial_arm_result(attempt, status), failure=failure)
     return attempt.lost
 
 
-def cut_off(attempt: ArmAttempt) -> RunResult:
+def interruption_result(attempt: ArmAttempt) -> RunResult:
     """What an interruption leaves: a run that had failed already stays failed."""
     if attempt.lost is not None:
         return attempt.lost
     if attempt.session.down is not None:
-        return attrs.evolve(unfinished(attempt, "failed"), failure=failure_of(attempt.session.down))
-    return attrs.evolve(unfinished(attempt, "cancelled"), stop_reason=attempt.session.why_ended)
+        return attrs.evolve(partial_arm_result(attempt, "failed"), failure=failure_of(attempt.session.down))
+    return attrs.evolve(partial_arm_result(attempt, "cancelled"), stop_reason=attempt.session.why_ended)
 
 
-def unfinished(attempt: ArmAttempt, status: Status) -> RunResult:
+def partial_arm_result(attempt: ArmAttempt, status: Status) -> RunResult:
     """What a run came to that failed or was interrupted: weights, steps and checkpoints stay."""
     if attempt.trained is not None:
         return attrs.evolve(attempt.trained, status=status)
     try:
-        result = so_far(attempt.record, status)
+        result = partial_result(attempt.record, status)
         if attempt.ctx is not None and declared(attempt.ctx.clients.policy, "free", False):
             result = attrs.evolve(result, usage=attrs.evolve(result.usage, cost_usd=0.0))
-        return attempt.backend.counted_in(result)
+        return attempt.backend.add_role_usage(result)
     except StoreError as error:
         attempt.warnings.append(f"how far the run came can't be read: {error.message}")
         return RunResult(status=status, run_id=run_id_of(attempt.arm))
@@ -71,25 +78,25 @@ async def end(attempt: ArmAttempt, result: RunResult, seconds: float) -> RunResu
     try:
         ended = finish(attempt, result, seconds)
     except StoreError:
-        told = without_secrets(_arm_result(attempt, result, seconds), attempt.session.log_settings.redactor)
-        await attempt.listening.ended(told)
+        told = redact_result(_arm_result(attempt, result, seconds), attempt.session.log_settings.redactor)
+        await attempt.listening.notify_end(told)
         raise
-    await attempt.listening.ended(ended)
+    await attempt.listening.notify_end(ended)
     if not set(attempt.hooks.warnings) <= set(ended.warnings):
         ended = finish(attempt, result, seconds)  # with what a listener did wrong just now
     return ended.run or result
 
 
-async def end_cut_off(attempt: ArmAttempt, seconds: float) -> None:
+async def record_interruption(attempt: ArmAttempt, seconds: float) -> None:
     """The same for an arm that is cut off. Its record is written before anything is awaited; its listeners have a few seconds, or
     none where Ctrl-C came again.
     """
     if interruption().times > 1:
-        finish(attempt, cut_off(attempt), seconds)
+        finish(attempt, interruption_result(attempt), seconds)
         return
     try:
         async with asyncio.timeout(LAST_WORD_SECONDS):
-            await end(attempt, cut_off(attempt), seconds)
+            await end(attempt, interruption_result(attempt), seconds)
     except TimeoutError:
         told = {"run_id": run_id_of(attempt.arm), "seconds": LAST_WORD_SECONDS}
         attempt.session.log.warning("listeners.cut_off", **told)
@@ -100,9 +107,9 @@ def finish(attempt: ArmAttempt, result: RunResult, seconds: float) -> ArmResult:
     return keep_result(attempt.session, attempt.record, _arm_result(attempt, result, seconds))
 
 
-def leave_behind(attempt: ArmAttempt, result: RunResult, seconds: float) -> None:
+def record_superseded(attempt: ArmAttempt, result: RunResult, seconds: float) -> None:
     """Record what this attempt came to, which another one is going to replace. Its listeners hear of it once that one has its own."""
-    attempt.listening.left = keep_left_behind(
+    attempt.listening.left = write_superseded(
         attempt.session, attempt.record, _arm_result(attempt, result, seconds)
     )
 
@@ -124,7 +131,7 @@ def _arm_result(attempt: ArmAttempt, result: RunResult, seconds: float) -> ArmRe
         seconds=seconds,
         identity=None if attempt.rows is None else attempt.rows.identity,
         record=attempt.record,
-        cut_off=left_of(
+        cut_off=remaining_usage(
             attempt.taken.paid, (*attempt.taken.counted, *(charges.taken_over for charges in attempt.charges))
         ),
         warnings=(*attempt.warnings, *attempt.hooks.warnings),

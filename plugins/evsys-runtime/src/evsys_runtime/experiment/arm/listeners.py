@@ -27,7 +27,7 @@ class Listening:
     left: ArmResult | None = None
     _over: bool = False
 
-    async def ended(self, result: ArmResult) -> None:
+    async def notify_end(self, result: ArmResult) -> None:
         """Tell them how it ended, unless they know. A failure is told before."""
         if self._over or self.ctx is None:
             return
@@ -36,7 +36,7 @@ class Listening:
             await self.hooks.emit("evsys_run_failed", ctx=self.ctx, failure=result.failure)
         await self.hooks.emit("evsys_run_finished", ctx=self.ctx, result=result)
 
-    async def followed(self) -> None:
+    async def stop_listening(self) -> None:
         """Others listen from here on: of an attempt that has replaced this one, or of other weights of the same one."""
         if self.left is not None:
-            await self.ended(self.left)
+            await self.notify_end(self.left)

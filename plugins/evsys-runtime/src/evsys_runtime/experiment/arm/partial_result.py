@@ -8,17 +8,17 @@ from evsys.errors import StoreError
 from evsys.types import RunResult, Status, Usage
 from evsys_record.run_record import RunRecord
 
-__all__ = ["so_far"]
+__all__ = ["partial_result"]
 
 
-def so_far(record: RunRecord, status: Status) -> RunResult:
+def partial_result(record: RunRecord, status: Status) -> RunResult:
     """The steps that are done, the metrics of the last one, tokens and seconds of all, and the last checkpoint.
 
     Raises:
         StoreError: the record can't be read.
     """
     try:
-        steps, seconds = _stepped(record)
+        steps, seconds = _last_step(record)
     except (KeyError, ValueError) as error:
         raise StoreError(f"{record.directory / 'journal.jsonl'} holds no journal ({error!r})") from error
     metrics: dict[str, float] = {}
@@ -39,7 +39,7 @@ def so_far(record: RunRecord, status: Status) -> RunResult:
     )
 
 
-def _stepped(record: RunRecord) -> tuple[int, float]:
+def _last_step(record: RunRecord) -> tuple[int, float]:
     """The last step that is done, and the seconds between the intent of each step and its end."""
     steps, seconds = 0, 0.0
     begun: dict[int, datetime] = {}

@@ -22,17 +22,17 @@ from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.experiment.arm.attempt import ArmAttempt
 from evsys_runtime.experiment.arm.best_checkpoint import BestCheckpoint
 from evsys_runtime.experiment.arm.checkpoint_selection import select_checkpoint
-from evsys_runtime.experiment.arm.contracts import trained
+from evsys_runtime.experiment.arm.contracts import train
 from evsys_runtime.experiment.arm.data import ArmData
+from evsys_runtime.experiment.arm.evaluations import ArmEvaluations
 from evsys_runtime.experiment.arm.listeners import Listening
 from evsys_runtime.experiment.arm.result import (
-    within_budget,
+    budget_limited_result,
 )
 from evsys_runtime.experiment.arm.rollback import way_back
 from evsys_runtime.experiment.arm.rollouts import training_rollouts
 from evsys_runtime.experiment.arm.run_context import run_context
 from evsys_runtime.experiment.arm.score_only import taken_as_trained
-from evsys_runtime.experiment.arm.scores import ArmScores
 from evsys_runtime.experiment.lineage.restart_point import note_trained
 from evsys_runtime.experiment.search.search_scores import register_judge
 from evsys_runtime.experiment.stages.chain import start_of
@@ -60,21 +60,21 @@ async def train_and_evaluate(attempt: ArmAttempt) -> RunResult:
     start = attempt.taken.restored or attempt.restore
     if attempt.trained is not None:  # scoring alone needs no one alongside the model
         roles = ()
-    prepared = partial(_prepared, attempt, algorithm, begins.model, data)
+    prepared = partial(_prepare, attempt, algorithm, begins.model, data)
     async with prepared(start, roles=roles) as (client, scores, ctx):
         told = {"rows": len(data), "dropped": dict(data.dropped)}
         await attempt.hooks.emit("evsys_data_prepared", ctx=ctx, **told)
         for step, why in gone.items():
             await scores.evaluator.give_up(step, why)
         if attempt.taken.checkpoint is None:
-            await scores.at(client, 0)
+            await scores.start_evaluations(client, 0)
         attempt.trained = await _train(attempt, algorithm, ctx)
         if not attempt.session.options.dry:
             attempt.retreat = way_back(algorithm, attempt.trained, attempt.taken.retreats)
         attempt.watch.awaits("evaluation", "scoring")
         await in_background(rows.note_stages, data)
         if attempt.retreat is not None:
-            await scores.left_behind(client, attempt.trained.steps, attempt.retreat.kind)
+            await scores.finish_before_rollback(client, attempt.trained.steps, attempt.retreat.kind)
             return attempt.trained
         chosen = await _select(attempt, client, scores, attempt.trained)
         if chosen is None:
@@ -84,7 +84,7 @@ async def train_and_evaluate(attempt: ArmAttempt) -> RunResult:
         async with prepared(chosen) as (client, scores, _):
             await scores.results(client, chosen.step)
     stopped = None if attempt.budget is None else attempt.budget.stopped
-    return within_budget(attempt.trained, scores.evaluator.results, stopped)
+    return budget_limited_result(attempt.trained, scores.evaluator.results, stopped)
 
 
 async def _listen(attempt: ArmAttempt) -> None:
@@ -98,7 +98,7 @@ async def _listen(attempt: ArmAttempt) -> None:
     attempt.benchmarks = session.benchmarks_of(arm)
     chosen_by = session.selection_of(arm)
     attempt.best = await in_background(
-        BestCheckpoint.of, attempt.record, session.plan.success, attempt.benchmarks, chosen_by
+        BestCheckpoint.from_record, attempt.record, session.plan.success, attempt.benchmarks, chosen_by
     )
     attempt.hooks.register(attempt.best, "best checkpoint")
     attempt.scored, attempt.trained = attempt.taken.scored, attempt.taken.trained
@@ -129,7 +129,7 @@ async def _train(attempt: ArmAttempt, algorithm: Algorithm, ctx: RunContext) -> 
     kind = attempt.arm.run.algorithm.kind
     attempt.watch.awaits("algorithm", kind)
     with boundary("algorithm", kind, run_id_of(attempt.arm)):
-        result = attempt.backend.counted_in(await trained(algorithm, ctx, kind))
+        result = attempt.backend.add_role_usage(await train(algorithm, ctx, kind))
     await in_background(note_trained, attempt.record, result)
     return result
 
@@ -139,21 +139,21 @@ async def _make_up(
 ) -> Mapping[int, str]:
     """Make up the scores that earlier attempts lack; why that can't be done, by step."""
     gone = {}
-    for step in _lost_steps(attempt):
+    for step in _missing_evaluation_steps(attempt):
         try:
             start = attempt.restore if step == 0 else attempt.taken.snapshot(step)
         except StoreError as error:
             gone[step] = error.message
             continue
-        async with _prepared(attempt, algorithm, model, data, start) as (client, scores, _):
-            await scores.at(client, step)
+        async with _prepare(attempt, algorithm, model, data, start) as (client, scores, _):
+            await scores.start_evaluations(client, step)
             await scores.evaluator.drain()
             attempt.scored = scores.evaluator.results
     return gone
 
 
 async def _select(
-    attempt: ArmAttempt, client: TrainingClient, scores: ArmScores, trained: RunResult
+    attempt: ArmAttempt, client: TrainingClient, scores: ArmEvaluations, trained: RunResult
 ) -> Checkpoint | None:
     """Select the checkpoint that counts; None if its weights are those that the client has."""
     if attempt.session.selection_of(attempt.arm).checkpoint == "last":
@@ -167,15 +167,15 @@ async def _select(
     return attempt.best.selected
 
 
-def _lost_steps(attempt: ArmAttempt) -> list[int]:
+def _missing_evaluation_steps(attempt: ArmAttempt) -> list[int]:
     """Steps before the one from which this attempt continues whose scores are still to be made."""
     shared = attempt.session.untrained
     wanted = any(shared.known(key) is None for key in untrained_keys(attempt.session, attempt.arm))
-    return attempt.taken.lost(attempt.benchmarks, untrained=wanted)
+    return attempt.taken.missing_evaluation_steps(attempt.benchmarks, untrained=wanted)
 
 
 @asynccontextmanager
-async def _prepared(
+async def _prepare(
     attempt: ArmAttempt,
     algorithm: Algorithm,
     model: ModelSpec,
@@ -183,7 +183,7 @@ async def _prepared(
     start: Checkpoint | None,
     *,
     roles: Sequence[ArmRole] = (),
-) -> AsyncIterator[tuple[TrainingClient, ArmScores, RunContext]]:
+) -> AsyncIterator[tuple[TrainingClient, ArmEvaluations, RunContext]]:
     """A loaded model, with what scores it and the models alongside it; all of it is gone after the block, however
     that ends.
     """
@@ -223,16 +223,16 @@ async def _prepared(
             warn=attempt.warnings.append,
         )
         before, attempt.listening = attempt.listening, Listening(hooks=attempt.hooks, ctx=ctx)
-        await before.followed()
+        await before.stop_listening()
         scores.evaluator.bind(ctx)
-        async with scores.while_running(attempt.warnings, lambda: attempt.why_ended):
+        async with scores.cancel_on_exit(attempt.warnings, lambda: attempt.why_ended):
             yield client, scores, ctx
 
 
 def _scores(
     attempt: ArmAttempt, client: TrainingClient, model: ModelSpec, endpoints: RolloutEndpoints
-) -> ArmScores:
-    scores = ArmScores.make(
+) -> ArmEvaluations:
+    scores = ArmEvaluations.make(
         attempt.session,
         attempt.arm,
         attempt.benchmarks,

@@ -12,15 +12,15 @@ from evsys_record.hashing import digest
 from evsys_record.keep_rollouts import KeepRollouts
 from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.experiment.state.secrets import without_secrets
+from evsys_runtime.experiment.state.secrets import redact_result
 from evsys_runtime.experiment.state.session import Session
 from evsys_runtime.experiment.verdict.prose import run_markdown
 from evsys_runtime.training.bands import bands_of, out_of_bands
 
-__all__ = ["arm_result", "keep_left_behind", "keep_result", "kept_rollouts", "within_budget"]
+__all__ = ["arm_result", "budget_limited_result", "keep_result", "rollout_retention", "write_superseded"]
 
 
-def within_budget(
+def budget_limited_result(
     result: RunResult, evaluations: Iterable[EvaluationResult], stopped: str | None
 ) -> RunResult:
     """How an arm ended where its training was complete, and some of its scores weren't paid for.
@@ -102,7 +102,7 @@ def _health(
         return (), (f"whether training stayed healthy is unknown: {error.message}",)
 
 
-def kept_rollouts(session: Session) -> KeepRollouts | None:
+def rollout_retention(session: Session) -> KeepRollouts | None:
     """What a `local_logger` among the callbacks asks for."""
     for spec in session.plan.experiment.callbacks:
         if spec.kind.rpartition("/")[2] == "local_logger":
@@ -113,7 +113,7 @@ def kept_rollouts(session: Session) -> KeepRollouts | None:
 
 def keep_result(session: Session, record: RunRecord, result: ArmResult) -> ArmResult:
     """Write how a run ended, free of secrets, and close its record; nothing is awaited, so it works after Ctrl-C."""
-    result = without_secrets(result, session.log_settings.redactor)
+    result = redact_result(result, session.log_settings.redactor)
     record.write_result(result)
     record.write_conclusion(run_markdown(result))
     record.close()
@@ -121,8 +121,8 @@ def keep_result(session: Session, record: RunRecord, result: ArmResult) -> ArmRe
     return result
 
 
-def keep_left_behind(session: Session, record: RunRecord, result: ArmResult) -> ArmResult:
+def write_superseded(session: Session, record: RunRecord, result: ArmResult) -> ArmResult:
     """Write what an attempt came to that another one is going to replace, free of secrets: it is not a result of the run."""
-    result = without_secrets(result, session.log_settings.redactor)
+    result = redact_result(result, session.log_settings.redactor)
     record.write_result_left_behind(result)
     return result

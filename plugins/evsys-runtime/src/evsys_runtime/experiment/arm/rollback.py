@@ -14,7 +14,7 @@ from evsys.types import RunResult
 from evsys_record.run_record import RunRecord
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.arm.best_checkpoint import BestCheckpoint
-from evsys_runtime.experiment.lineage.restart_point import TakenUp, is_whole, take_up
+from evsys_runtime.experiment.lineage.restart_point import RestartPoint, is_whole, take_up
 from evsys_runtime.training.retreat import Retreat
 
 __all__ = ["go_back", "way_back"]
@@ -37,14 +37,14 @@ def way_back(algorithm: Algorithm, result: RunResult, retreats: int) -> Retreat 
 
 def go_back(
     record: RunRecord, retreat: Retreat, best: BestCheckpoint, benchmarks: Sequence[BoundBenchmark]
-) -> TakenUp:
+) -> RestartPoint:
     """Begin an attempt that continues from the best checkpoint before the collapse, or starts over where there is none. Blocking.
 
     Raises:
         StoreError: the record can't be written or read.
     """
     there = {entry.step: entry for entry in record.checkpoints.complete(record.attempts)}
-    ranked = (one.step for one in best.ranked(retreat.before))
+    ranked = (one.step for one in best.rank(retreat.before))
     # Those that `take_up` will find.
     step = next((step for step in ranked if step in there and is_whole(there[step])), 0)
     record.start_attempt(retreat.kind, parent=record.attempt, from_step=step)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from evsys.types import ModelSpec, RunContext, StopFlag
 from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.experiment.lineage.restart_point import TakenUp
+from evsys_runtime.experiment.lineage.restart_point import RestartPoint
 from evsys_runtime.experiment.state.options import DRY_STEPS
 from evsys_runtime.experiment.state.session import Session, run_id_of
 from evsys_runtime.training.checkpoints import ROLES, RunCheckpoints
@@ -24,7 +24,7 @@ __all__ = ["run_context"]
 def run_context(
     session: Session,
     arm: ArmConfig,
-    taken: TakenUp,
+    taken: RestartPoint,
     *,
     record: RunRecord,
     attempt: int,

@@ -8,14 +8,14 @@ from evsys.errors import RunError
 from evsys.types import RunResult
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.experiment.lineage.restart_point import TakenUp
+from evsys_runtime.experiment.lineage.restart_point import RestartPoint
 from evsys_runtime.experiment.stages.chain import resulting_weights
 from evsys_runtime.experiment.state.session import Session
 
 __all__ = ["taken_as_trained"]
 
 
-def taken_as_trained(session: Session, arm: ArmConfig, taken: TakenUp) -> TakenUp:
+def taken_as_trained(session: Session, arm: ArmConfig, taken: RestartPoint) -> RestartPoint:
     """What an attempt at such a run takes up: the weights, as if it had trained them. Other runs take up what they have.
 
     Blocking.

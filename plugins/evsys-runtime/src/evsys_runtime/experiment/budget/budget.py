@@ -18,7 +18,7 @@ from evsys_record.encoding import now
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import BudgetConfig
 
-__all__ = ["WAIT", "ArmBudget", "ExperimentBudget", "as_amounts"]
+__all__ = ["WAIT", "ArmBudget", "ExperimentBudget", "amounts_of_usage"]
 
 WARN_AT = 0.8
 """The part of a limit from which on it is warned of."""
@@ -49,19 +49,19 @@ class _Account:
     reserved: Amounts = attrs.field(factory=dict)
     wanted: Amounts = attrs.field(factory=dict)
 
-    def once(self, name: str) -> float:
+    def usage_without_rework(self, name: str) -> float:
         """What it would have used if nothing of it had been cut off."""
         return max(0.0, self.used[name] - self.again[name])
 
-    def unused(self, name: str) -> float:
+    def unused_reservation(self, name: str) -> float:
         """What is reserved and not used yet, while the run continues."""
-        return self._beyond(self.reserved.get(name, 0.0), name)
+        return self._excess(self.reserved.get(name, 0.0), name)
 
     def to_come(self, name: str) -> float | None:
         """What it is still going to use, where that is known."""
-        return self._beyond(self.wanted[name], name) if name in self.wanted else None
+        return self._excess(self.wanted[name], name) if name in self.wanted else None
 
-    def _beyond(self, amount: float, name: str) -> float:
+    def _excess(self, amount: float, name: str) -> float:
         return max(0.0, amount - (self.used[name] - self.before.get(name, 0.0)))
 
 
@@ -108,7 +108,7 @@ class ExperimentBudget:
         """Seconds that the experiment has run, earlier launches included."""
         return self._earlier + self._clock.now() - self._began
 
-    def spent(self, name: str) -> float:
+    def spending(self, name: str) -> float:
         """What is used up of an amount."""
         if name == "wall_seconds":
             return self.seconds
@@ -116,15 +116,17 @@ class ExperimentBudget:
             return float(len(self._accounts))
         return self._spent[name]
 
-    def left(self, name: str, run_id: str | None = None) -> float:
+    def remainder(self, name: str, run_id: str | None = None) -> float:
         """What may still be spent and isn't reserved by others; `run_id` has its own reservation besides. Infinite without a limit."""
         limit = getattr(self.limits, name)
         if limit is None:
             return float("inf")
         if name not in COUNTED:
-            return float(limit) - self.spent(name)
+            return float(limit) - self.spending(name)
         others = (account for key, account in self._open.items() if key != run_id)
-        return float(limit) - self.spent(name) - sum(account.unused(name) for account in others)
+        return (
+            float(limit) - self.spending(name) - sum(account.unused_reservation(name) for account in others)
+        )
 
     def facts(self) -> Mapping[str, Any]:
         """It as JSON values, as it continues record."""
@@ -132,7 +134,7 @@ class ExperimentBudget:
         return {
             "kept": now(),
             "limits": attrs.asdict(self.limits),
-            "spent": {name: self.spent(name) for name in names},
+            "spent": {name: self.spending(name) for name in names},
             "runs": {
                 run_id: {**account.used, "ended": account.ended} for run_id, account in self._accounts.items()
             },
@@ -157,7 +159,7 @@ class ExperimentBudget:
         if lacking is not None:
             return WAIT if self._open else lacking
         account = self._accounts.setdefault(run_id, _Account())
-        account.reserved = {name: max(0.0, min(need[name], self.left(name, run_id))) for name in need}
+        account.reserved = {name: max(0.0, min(need[name], self.remainder(name, run_id))) for name in need}
         account.wanted, account.before, account.ended = dict(need), dict(account.used), None
         self._open[run_id] = account
         self.keep()
@@ -170,47 +172,53 @@ class ExperimentBudget:
         What was cut off and made again doesn't count here, so that an experiment that was killed decides as if it hadn't been. It
         counts where a run is to start: then what is spent is spent.
         """
-        if self.left("wall_seconds") <= 0 or self.left("arms") < runs + scored:
+        if self.remainder("wall_seconds") <= 0 or self.remainder("arms") < runs + scored:
             return False
         need = self._need(None, steps)
         again = {name: sum(account.again[name] for account in self._accounts.values()) for name in COUNTED}
-        left = {name: self.left(name) + again[name] for name in COUNTED}
+        left = {name: self.remainder(name) + again[name] for name in COUNTED}
         return all(left[name] > 0 and need.get(name, 0.0) * runs <= left[name] for name in COUNTED)
 
-    def made_again(self, run_id: str, amounts: Mapping[str, float]) -> None:
+    def add_rework(self, run_id: str, amounts: Mapping[str, float]) -> None:
         """Of what a run used so much was for work cut off with its process, and is made again."""
         if (account := self._accounts.get(run_id)) is not None:
             account.again.update(amounts)
 
     def _need(self, account: _Account | None, steps: int | None) -> Amounts:
         done = [other for other in self._accounts.values() if other.ended == "completed"]
-        used = dict.fromkeys(COUNTED, 0.0) if account is None else {n: account.once(n) for n in COUNTED}
+        used = (
+            dict.fromkeys(COUNTED, 0.0)
+            if account is None
+            else {n: account.usage_without_rework(n) for n in COUNTED}
+        )
         need: Amounts = {} if steps is None else {"steps": float(steps)}
         for name in COUNTED:
             if name in need or not done:
                 continue
-            if steps is not None and all(other.once("steps") for other in done):
-                need[name] = steps * max(other.once(name) / other.once("steps") for other in done)
+            if steps is not None and all(other.usage_without_rework("steps") for other in done):
+                need[name] = steps * max(
+                    other.usage_without_rework(name) / other.usage_without_rework("steps") for other in done
+                )
             else:
-                need[name] = max(0.0, max(other.once(name) for other in done) - used[name])
+                need[name] = max(0.0, max(other.usage_without_rework(name) for other in done) - used[name])
         return need
 
     def _lacking(self, run_id: str, need: Amounts, *, is_new: bool) -> str | None:
         """Why a run can't start; None where it can."""
         for name in ("wall_seconds", *(("arms",) if is_new else ()), *COUNTED):
-            if self.left(name, run_id) <= 0:
+            if self.remainder(name, run_id) <= 0:
                 return self._refusal(name, 1.0 if name == "arms" else need.get(name))
         others = [account for key, account in self._accounts.items() if key != run_id]
         if not self._open and not any(account.used[name] for account in others for name in COUNTED):
             return None  # the first run, which may have been cut off before
         for name, wanted in need.items():
-            if wanted > self.left(name, run_id):
+            if wanted > self.remainder(name, run_id):
                 return f"{self._refusal(name, wanted)}, and it would need about {_amount(name, wanted)}"
         return None
 
     def _refusal(self, name: str, wanted: float | None) -> str:
         if not self._open:  # else it has to wait, and may be paid for yet
-            self._suggest(name, None if wanted is None else self.spent(name) + wanted)
+            self._suggest(name, None if wanted is None else self.spending(name) + wanted)
         return self.words(name)
 
     def expect(self, run_id: str, steps: int) -> None:
@@ -218,7 +226,7 @@ class ExperimentBudget:
         account = self._accounts[run_id]
         account.before["steps"] = account.used["steps"]
         account.wanted["steps"] = float(steps)
-        account.reserved["steps"] = max(0.0, min(float(steps), self.left("steps", run_id)))
+        account.reserved["steps"] = max(0.0, min(float(steps), self.remainder("steps", run_id)))
 
     def settle(self, run_id: str, status: str) -> None:
         """A run has ended; what it reserved and didn't use is free again."""
@@ -252,39 +260,45 @@ class ExperimentBudget:
             )
         for name in ("wall_seconds", "usd", "tokens", "steps"):
             limit = getattr(self.limits, name)
-            if limit is not None and self.spent(name) >= WARN_AT * limit:
+            if limit is not None and self.spending(name) >= WARN_AT * limit:
                 self._warn(name, f"{WARN_AT:.0%} of the budget is reached: {self.words(name)}")
         for name in ("wall_seconds", "usd", "tokens", *(("steps",) if steps else ())):
-            if self.left(name, run_id) <= 0:
-                raise BudgetExceeded(self.words(name), hint=_hint(name, self._needed(name)), limit=name)
+            if self.remainder(name, run_id) <= 0:
+                raise BudgetExceeded(
+                    self.words(name), hint=_hint(name, self._required_limit(name)), limit=name
+                )
 
     def words(self, name: str) -> str:
         """How an amount stands."""
         limit = getattr(self.limits, name)
-        text = f"budget.{name}: {_amount(name, self.spent(name))} of {_amount(name, limit)} spent"
-        reserved = sum(account.unused(name) for account in self._open.values()) if name in COUNTED else 0.0
+        text = f"budget.{name}: {_amount(name, self.spending(name))} of {_amount(name, limit)} spent"
+        reserved = (
+            sum(account.unused_reservation(name) for account in self._open.values())
+            if name in COUNTED
+            else 0.0
+        )
         return f"{text}, {_amount(name, reserved)} reserved" if reserved else text
 
     def suggest(self, name: str) -> None:
         """Tell, once, how to continue where a limit ended something."""
-        self._suggest(name, self._needed(name))
+        self._suggest(name, self._required_limit(name))
 
     def _suggest(self, name: str, needed: float | None) -> None:
         self._warn(f"spent/{name}", f"budget.{name} doesn't cover the plan; {_hint(name, needed)}")
 
-    def _needed(self, name: str) -> float | None:
+    def _required_limit(self, name: str) -> float | None:
         """The limit that pays for the runs that are under way; None where no one knows."""
         to_come = [account.to_come(name) for account in self._open.values()] if name in COUNTED else [None]
         known = [amount for amount in to_come if amount is not None]
-        return self.spent(name) + sum(known) if len(known) == len(to_come) and any(known) else None
+        return self.spending(name) + sum(known) if len(known) == len(to_come) and any(known) else None
 
-    def below_spent(self, before: Mapping[str, Any]) -> list[str]:
+    def limits_below_spending(self, before: Mapping[str, Any]) -> list[str]:
         """The limits that are set again, against those `before`, to less than is spent already."""
         limits = attrs.asdict(self.limits)
         return [
             name
             for name, limit in limits.items()
-            if limit is not None and limit != before.get(name) and limit < self.spent(name)
+            if limit is not None and limit != before.get(name) and limit < self.spending(name)
         ]
 
     def _warn(self, about: str, text: str) -> None:
@@ -317,13 +331,13 @@ class ArmBudget:
         if self._ended:  # what was spent is counted, but there is nothing that it could be spent for
             raise BudgetExceeded(f"{self._run_id} has ended, and spends nothing more")
 
-    def ended(self, result: ArmResult | None, *, went_back: bool) -> None:
+    def close(self, result: ArmResult | None, *, went_back: bool) -> None:
         """The run has ended with a result, or without one.
 
         Its work cut off and made again is known now, unless it went back behind a collapse: what that cost belongs to it.
         """
         if result is not None and not went_back:
-            self._whole.made_again(self._run_id, as_amounts(result.cut_off))
+            self._whole.add_rework(self._run_id, amounts_of_usage(result.cut_off))
         self.settle("failed" if result is None else result.status)
 
     def settle(self, status: str) -> None:
@@ -348,7 +362,7 @@ class ArmBudget:
         self._whole.keep()
 
 
-def as_amounts(usage: Usage) -> Amounts:
+def amounts_of_usage(usage: Usage) -> Amounts:
     """What of a usage is counted, alongside steps."""
     return {"tokens": float(usage.tokens), "usd": usage.cost_usd or 0.0}
 

@@ -10,7 +10,7 @@ from evsys.types import Usage
 from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.experiment.budget.budget import ArmBudget
 
-__all__ = ["ScoringCharges", "left_of"]
+__all__ = ["ScoringCharges", "remaining_usage"]
 
 
 @attrs.define(kw_only=True)
@@ -38,18 +38,18 @@ class ScoringCharges:
             self.budget.charge(usage)
 
 
-def left_of(used: Usage, counted: Iterable[Usage]) -> Usage:
+def remaining_usage(used: Usage, counted: Iterable[Usage]) -> Usage:
     """What of all that was used isn't counted elsewhere; time isn't given, since work continues side by side."""
     known = sum(counted, Usage(cost_usd=0.0))
     return Usage(
         prompt_tokens=max(0, used.prompt_tokens - known.prompt_tokens),
         completion_tokens=max(0, used.completion_tokens - known.completion_tokens),
         trained_tokens=max(0, used.trained_tokens - known.trained_tokens),
-        cost_usd=_beyond(used.cost_usd or 0.0, known.cost_usd or 0.0),
+        cost_usd=_excess(used.cost_usd or 0.0, known.cost_usd or 0.0),
         unpriced=max(0, used.without_price - known.without_price),
     )
 
 
-def _beyond(cost: float, known: float) -> float:
+def _excess(cost: float, known: float) -> float:
     """0 where they differ by no more than the rounding of sums."""
     return 0.0 if cost - known <= 1e-9 * max(1.0, cost) else cost - known

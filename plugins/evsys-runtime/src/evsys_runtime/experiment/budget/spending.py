@@ -16,19 +16,19 @@ from evsys_record.run_record import PHASES, RunRecord
 from evsys_runtime.evaluation.cached import tells_cached
 from evsys_runtime.experiment.budget.budget import COUNTED
 
-__all__ = ["paid_by", "spent_on_record"]
+__all__ = ["recorded_spending", "usage_of_run"]
 
 _NOTHING: Final = dict.fromkeys(COUNTED, 0.0)
 
 
 @attrs.define(kw_only=True)
-class _Shown:
+class _RunSpending:
     """What the files of one run show of all its attempts, those too that a later one went back behind: they were paid for."""
 
     used: dict[str, float] = attrs.field(factory=lambda: dict(_NOTHING))
     newest: str = ""
 
-    def saw(self, line: Mapping[str, Any]) -> None:
+    def observe_time(self, line: Mapping[str, Any]) -> None:
         """A line was written at its time, so the experiment ran until then."""
         self.newest = max(self.newest, line["time"])
 
@@ -38,7 +38,7 @@ class _Shown:
         self.used["usd"] += usage.cost_usd or 0.0
 
 
-def spent_on_record(
+def recorded_spending(
     record: ExperimentRecord, tell: Callable[[str], None] = lambda _text: None
 ) -> Mapping[str, Any] | None:
     """What experiment.json says was spent, or what the records of the runs show, whichever is more.
@@ -58,7 +58,7 @@ def spent_on_record(
     newest = ""
     for run in record.runs():
         try:
-            shown = _shown(run)
+            shown = _read_run_spending(run)
         except (StoreError, KeyError, TypeError, ValueError) as error:
             tell(f"what {run.directory.name} spent may be more than is counted: {error}")
             continue
@@ -73,12 +73,12 @@ def spent_on_record(
         return None
     spent = dict(known.get("spent", {}))
     if newest and known.get("kept"):
-        spent["wall_seconds"] = float(spent.get("wall_seconds", 0.0)) + _after(known["kept"], newest)
+        spent["wall_seconds"] = float(spent.get("wall_seconds", 0.0)) + _seconds_after(known["kept"], newest)
     return {**known, "spent": spent, "runs": runs}
 
 
-def _shown(run: RunRecord) -> _Shown:
-    shown = _Shown()
+def _read_run_spending(run: RunRecord) -> _RunSpending:
+    shown = _RunSpending()
     steps, tokens = _steps(run, shown)
     shown.used["steps"] += steps
     shown.used["tokens"] += tokens
@@ -89,15 +89,15 @@ def _shown(run: RunRecord) -> _Shown:
     return shown
 
 
-def _steps(run: RunRecord, shown: _Shown) -> tuple[int, int]:
+def _steps(run: RunRecord, shown: _RunSpending) -> tuple[int, int]:
     """The steps done in all attempts, and the tokens trained in them."""
     done, tokens = set(), 0
     for line in read_jsonl(run.directory / "journal.jsonl", missing_ok=True):
-        shown.saw(line)
+        shown.observe_time(line)
         if line["event"] == "done":
             done.add((line["attempt"], line["step"]))
     for line in read_jsonl(run.directory / "training" / "metrics.jsonl", missing_ok=True):
-        shown.saw(line)
+        shown.observe_time(line)
         if (line["attempt"], line["step"]) in done:
             tokens += int(line["values"].get("tokens") or 0)
     return len(done), tokens
@@ -108,7 +108,7 @@ def _rollouts(run: RunRecord) -> Iterator[tuple[str, str, tuple[Usage, ...]]]:
     known: set[tuple[object, ...]] = set()
     for phase in PHASES:
         for line in read_jsonl(run.directory / phase / "rollouts.jsonl", missing_ok=True):
-            paid, facts, rollout = tuple(_paid(line["rollout"])), line["facts"], line["rollout"]
+            paid, facts, rollout = tuple(_rollout_usages(line["rollout"])), line["facts"], line["rollout"]
             about = (line["step"], facts.get("benchmark"), facts.get("model"))
             key = (phase, *about, rollout["task_id"], rollout["sample_index"], paid)
             # A later attempt has from the cache what an earlier one made, with the very seconds that it took.
@@ -117,17 +117,17 @@ def _rollouts(run: RunRecord) -> Iterator[tuple[str, str, tuple[Usage, ...]]]:
             yield phase, line["time"], () if again else paid
 
 
-def paid_by(run: RunRecord) -> Usage:
+def usage_of_run(run: RunRecord) -> Usage:
     """What all attempts at a run used for its scorings and trained in its steps, as its files show it.
 
     Raises:
         StoreError, KeyError, TypeError, ValueError: they can't be read.
     """
     scored = (used for phase, _, paid in _rollouts(run) if phase != "training" for used in paid)
-    return sum(scored, Usage(trained_tokens=_steps(run, _Shown())[1], cost_usd=0.0))
+    return sum(scored, Usage(trained_tokens=_steps(run, _RunSpending())[1], cost_usd=0.0))
 
 
-def _paid(rollout: Mapping[str, Any]) -> Iterator[Usage]:
+def _rollout_usages(rollout: Mapping[str, Any]) -> Iterator[Usage]:
     """What a rollout on record and its verdict used, where that wasn't paid for before."""
     if not tells_cached(rollout["metadata"]):
         for used in (rollout["usage"], rollout["score"].get("usage")):
@@ -135,6 +135,6 @@ def _paid(rollout: Mapping[str, Any]) -> Iterator[Usage]:
                 yield Usage(**used)
 
 
-def _after(kept: str, newest: str) -> float:
+def _seconds_after(kept: str, newest: str) -> float:
     """Seconds from one time to another; 0 where that is earlier."""
     return max(0.0, (datetime.fromisoformat(newest) - datetime.fromisoformat(kept)).total_seconds())

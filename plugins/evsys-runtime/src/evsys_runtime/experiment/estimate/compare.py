@@ -22,17 +22,17 @@ from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
 from evsys_runtime.experiment.estimate.results import ComparedArms, ComparedMetric, ComparedSide, Comparing
 from evsys_runtime.experiment.insight.evidence import Evidence, PastArm
-from evsys_runtime.experiment.verdict.comparison import NOT_A_MEAN, aligned, finite, largest_difference
+from evsys_runtime.experiment.verdict.comparison import NOT_A_MEAN, align, finite, largest_difference
 from evsys_runtime.experiment.verdict.scores import arm_score, final_scoring
 from evsys_stats.paired import paired_difference
 
-__all__ = ["NOTHING_IN_COMMON", "Named", "compare"]
+__all__ = ["NOTHING_IN_COMMON", "Subject", "compare"]
 
 NOTHING_IN_COMMON = "nothing was scored on the same tasks by the same verifier on both sides"
 
 
 @attrs.frozen(kw_only=True)
-class Named:
+class Subject:
     """What someone wants compared: an experiment of an index, or a run of it."""
 
     index: Index
@@ -44,7 +44,7 @@ class Named:
 class _Side:
     """What is on record of one side: its arms with their results, or one run alone."""
 
-    named: Named
+    named: Subject
     past: PastExperiment
     run_id: str | None
     arms: Mapping[str, PastArm]
@@ -56,7 +56,7 @@ class _Side:
         return self.past.experiment_id + (f"/{self.run_id}" if self.run_id else "")
 
 
-def compare(one: Named, other: Named, registry: Registry) -> Comparing:
+def compare(one: Subject, other: Subject, registry: Registry) -> Comparing:
     """Set two experiments side by side, arm by arm of the same name, or two runs.
 
     Args:
@@ -76,8 +76,8 @@ def compare(one: Named, other: Named, registry: Registry) -> Comparing:
     if not any(row.one is not None and row.reason is None for row in metrics):
         warnings.append(NOTHING_IN_COMMON)
     return Comparing(
-        one=_told(sides[0]),
-        other=_told(sides[1]),
+        one=_compared_side(sides[0]),
+        other=_compared_side(sides[1]),
         arms=tuple(
             ComparedArms(
                 one=pair[0],
@@ -93,7 +93,7 @@ def compare(one: Named, other: Named, registry: Registry) -> Comparing:
     )
 
 
-def _side(named: Named) -> _Side:
+def _side(named: Subject) -> _Side:
     past = past_experiment(named.index, named.experiment_id)
     if past is None or past.problem is not None:
         why = "" if past is None else f": {past.problem}"
@@ -161,7 +161,7 @@ def _leaves(side: _Side, name: str) -> dict[str, Any]:
     return found
 
 
-def _told(side: _Side) -> ComparedSide:
+def _compared_side(side: _Side) -> ComparedSide:
     results = [result for group in side.results.values() for result in group]
     used = sum((result.usage for result in results), Usage())
     single = results[0] if side.run_id is not None and results else None
@@ -186,13 +186,13 @@ def _metrics(
     """Each metric of each entry that both sides were scored on after training."""
     arms = pair[0] if pair[0] == pair[1] else f"{pair[0]}, {pair[1]}"
     label = arms if several or pair[0] == pair[1] else f"{pair[0]} -> {pair[1]}"
-    found = [_scored(side.results[name]) for side, name in zip(sides, pair, strict=True)]
+    found = [_last_evaluations(side.results[name]) for side, name in zip(sides, pair, strict=True)]
     for benchmark, one in found[0].items():
         other = found[1].get(benchmark)
         if other is None:
             continue
-        changed = _changed(one, other)
-        bound = {} if changed else _bound(sides[0].arms[pair[0]], benchmark, one, registry)
+        changed = _benchmark_difference(one, other)
+        bound = {} if changed else _bind_metrics(sides[0].arms[pair[0]], benchmark, one, registry)
         for name, value in one.metrics.items():
             if name not in other.metrics:
                 continue
@@ -206,7 +206,7 @@ def _metrics(
                 yield _difference(row, groups, bound.get(name), one.clusters)
 
 
-def _scored(results: Sequence[ArmResult]) -> dict[str, EvaluationResult]:
+def _last_evaluations(results: Sequence[ArmResult]) -> dict[str, EvaluationResult]:
     """The last scoring of each entry by the first run that has one."""
     own = [e for result in results for e in result.evaluations if e.model is None]
     names = dict.fromkeys(e.benchmark for e in own if not is_proof(e.benchmark))
@@ -219,7 +219,7 @@ def _scored(results: Sequence[ArmResult]) -> dict[str, EvaluationResult]:
     return found
 
 
-def _changed(one: EvaluationResult, other: EvaluationResult) -> str | None:
+def _benchmark_difference(one: EvaluationResult, other: EvaluationResult) -> str | None:
     """Why two scorings of one name can't be compared."""
     if one.benchmark_hash != other.benchmark_hash:
         return "can't be compared: its tasks aren't the same on both sides"
@@ -228,7 +228,7 @@ def _changed(one: EvaluationResult, other: EvaluationResult) -> str | None:
     return None
 
 
-def _bound(
+def _bind_metrics(
     arm: PastArm, benchmark: str, scored: EvaluationResult, registry: Registry
 ) -> dict[str, BoundMetric | str]:
     """The entry's metrics by what results call them; a text says why one can't be made."""
@@ -283,7 +283,7 @@ def _difference(
     if common < MIN_TASKS:
         few = f"can't be compared: {common} tasks were scored on both sides, and at least {MIN_TASKS} are needed"
         return attrs.evolve(row, n_tasks=common, n_missing=missing, reason=few)
-    pair = aligned(other, one, clusters, largest_difference(metric.possible, other, one)).pair
+    pair = align(other, one, clusters, largest_difference(metric.possible, other, one)).pair
     paired = paired_difference(
         pair.arm, pair.baseline, pair.clusters, binary=one.binary and other.binary, largest=pair.largest
     )

@@ -33,7 +33,7 @@ def planned_confirm(
     if confirm is None:
         return None
     seeds, fewest, reason = planned_seeds(confirm, designs.deviation())
-    design = designs.of_confirmation(seeds)
+    design = designs.confirmation_design(seeds)
     if design is None:
         return None
     takes: dict[str, list[PlannedArm]] = {}

@@ -26,7 +26,7 @@ from evsys_runtime.experiment.estimate.power_range import (
     tasks_needed,
 )
 from evsys_runtime.experiment.estimate.results import Design
-from evsys_runtime.experiment.estimate.unknowns import ASSUMED_DEVIATION, Known, known_before
+from evsys_runtime.experiment.estimate.unknowns import ASSUMED_DEVIATION, PriorKnowledge, prior_knowledge
 from evsys_runtime.experiment.insight.evidence import Evidence
 from evsys_runtime.experiment.prior.run_deviation import deviation_on_record
 from evsys_runtime.experiment.search.confirmation import planned_repeats
@@ -55,7 +55,7 @@ class Designs:
     resolved: Mapping[str, Any]
     evidence: Evidence
 
-    def of_experiment(self) -> Design | None:
+    def experiment_design(self) -> Design | None:
         """That of the experiment; None where it has no success metric."""
         question = question_of(self.plan, tuple(self.benchmarks))
         if question is None:
@@ -74,7 +74,7 @@ class Designs:
         configs = [arm["run"] for arm in self.resolved["arms"] if arm.get("stage") is None]
         return deviation_on_record(self.evidence, configs, question, self._bound(question))
 
-    def of_confirmation(self, seeds: int) -> Design | None:
+    def confirmation_design(self, seeds: int) -> Design | None:
         """That of the second trial of a winner with so many seeds; None where the plan has none."""
         runs, entry = seeds or self.plan.experiment.confirming_repeats, deciding_entry(self.plan)
         question = None if entry is None else question_of(self.plan, tuple(self.benchmarks), entry=entry)
@@ -84,7 +84,7 @@ class Designs:
         """What a question can be answered to, with so many arms alongside the baseline and so many runs of each."""
         benchmark = self._deciding(question)
         look = self._look(question)
-        known = known_before(question, benchmark, self.resolved, self.evidence, runs=runs)
+        known = prior_knowledge(question, benchmark, self.resolved, self.evidence, runs=runs)
         level = level_of_look(look, ALPHA) / max(1, compared)
         test = _test(question, benchmark, known, level=level, runs=runs)
         boundary = 0.0 if test.at_zero else question.margin / known.width
@@ -110,8 +110,8 @@ class Designs:
             clustered=bool(benchmark.clusters),
             smallest_p=smallest_p_of(units, exact_binary=test.exact_binary),
             permutation_floor=floor,
-            smallest_detectable_effect=_scaled(found.safe, boundary, known.width),
-            smallest_detectable_at_best=_scaled(found.best, boundary, known.width),
+            smallest_detectable_effect=_scale(found.safe, boundary, known.width),
+            smallest_detectable_at_best=_scale(found.best, boundary, known.width),
             power_low=found.low,
             power_high=found.high,
             correlation=None if unknowns.difference else unknowns.correlation,
@@ -120,8 +120,8 @@ class Designs:
             tasks_needed=_tasks_needed(test, known, boundary, aim, len(benchmark.tasks)),
             runs_needed=runs_needed(test, unknowns, boundary, aim) if aim > 0 and test.of_recipe else None,
             baseline_score=None if baseline is None else float(np.mean(list(baseline.values.values()))),
-            tasks_at_floor=None if baseline is None else baseline.at(known.low),
-            tasks_at_ceiling=None if baseline is None else baseline.at(known.low + known.width),
+            tasks_at_floor=None if baseline is None else baseline.count_at(known.low),
+            tasks_at_ceiling=None if baseline is None else baseline.count_at(known.low + known.width),
             basis=known.basis,
             notes=tuple(
                 _notes(test, known, found, floor=floor, units=units, clustered=bool(benchmark.clusters))
@@ -153,7 +153,7 @@ class Designs:
 
 
 def _test(
-    question: Question, benchmark: BoundBenchmark, known: Known, *, level: float, runs: int
+    question: Question, benchmark: BoundBenchmark, known: PriorKnowledge, *, level: float, runs: int
 ) -> PlannedTest:
     single = benchmark.num_samples == runs == 1 and not benchmark.clusters
     deviation, few = known.deviation, runs < MIN_SEEDS
@@ -172,7 +172,7 @@ def _test(
     )
 
 
-def _scaled(distance: float | None, boundary: float, width: float) -> float | None:
+def _scale(distance: float | None, boundary: float, width: float) -> float | None:
     return None if distance is None else (boundary + distance) * width
 
 
@@ -181,7 +181,7 @@ def _times(ends: tuple[float, float], width: float) -> tuple[float, float]:
 
 
 def _tasks_needed(
-    test: PlannedTest, known: Known, boundary: float, distance: float, tasks: int
+    test: PlannedTest, known: PriorKnowledge, boundary: float, distance: float, tasks: int
 ) -> int | None:
     """Tasks that show what is aimed at; None where nothing is, or where no number of tasks shows it."""
     times = tasks_needed(test, known.unknowns, boundary, distance) if distance > 0 else None
@@ -189,7 +189,13 @@ def _tasks_needed(
 
 
 def _notes(
-    test: PlannedTest, known: Known, found: PowerRange, *, floor: float | None, units: int, clustered: bool
+    test: PlannedTest,
+    known: PriorKnowledge,
+    found: PowerRange,
+    *,
+    floor: float | None,
+    units: int,
+    clustered: bool,
 ) -> Iterator[str]:
     """What else to know of a design: what isn't on record, and what it can't show."""
     runs, level = test.runs, test.level

@@ -39,32 +39,32 @@ def planned_limits(
         limit = getattr(budget, name, None)
         if limit is None:
             continue
-        training = [_of_all_runs(arm, trained) for arm in arms]
-        scoring = [] if scored is None else [_of_scorings(each, scored) for each in scorings]
+        training = [_total_of_runs(arm, trained) for arm in arms]
+        scoring = [] if scored is None else [_total_of_evaluations(each, scored) for each in scorings]
         amounts = [*training, *scoring]
         at_once = concurrent if name == "wall_seconds" else 1
         known = sum(amount for amount in amounts if amount is not None) / at_once
         yield PlannedLimit(
             name=name,
             limit=limit,
-            training=_known(training, at_once),
-            scoring=_known(scoring, at_once),
+            training=_sum_known(training, at_once),
+            scoring=_sum_known(scoring, at_once),
             confirmation=None if confirm is None else getattr(confirm, trained),
             fits=False if known > limit else None if None in amounts else True,
         )
 
 
-def _of_all_runs(arm: PlannedArm, field: str) -> float | None:
+def _total_of_runs(arm: PlannedArm, field: str) -> float | None:
     amount = 1 if field == "runs" else getattr(arm, field)
     return None if amount is None else amount * arm.runs
 
 
-def _of_scorings(scoring: PlannedScoring, field: str) -> float | None:
+def _total_of_evaluations(scoring: PlannedScoring, field: str) -> float | None:
     """Nothing for an entry kept for a confirmation."""
     return 0 if scoring.scorings == 0 else getattr(scoring, field)
 
 
-def _known(amounts: Sequence[float | None], at_once: int) -> float | None:
+def _sum_known(amounts: Sequence[float | None], at_once: int) -> float | None:
     """The sum of the known amounts; None if there are some and none is known."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) / at_once if known or not amounts else None

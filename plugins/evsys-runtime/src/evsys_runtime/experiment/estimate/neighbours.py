@@ -39,7 +39,7 @@ def neighbours(
         planned.setdefault(arm_label(arm), []).append(arm)
     scored_on = benchmark_leaves(resolved["benchmarks"])
     configs = (short_leaves(repeats[0]["run"]) for repeats in planned.values())
-    past = [(arm, _past_leaves(arm)) for arm in evidence.arms_near(configs, NEAR)]
+    past = [(arm, _arm_leaves(arm)) for arm in evidence.arms_near(configs, NEAR)]
     if not past:
         return []
     found: list[Neighbour] = []
@@ -57,7 +57,7 @@ def neighbours(
     return found
 
 
-def _past_leaves(arm: PastArm) -> dict[str, Any]:
+def _arm_leaves(arm: PastArm) -> dict[str, Any]:
     """Its config, what it was scored on, and the hash of its rows."""
     rows = next((run.data_hash for run in arm.runs if run.data_hash is not None), None)
     known = {} if rows is None else {_ROWS: rows}

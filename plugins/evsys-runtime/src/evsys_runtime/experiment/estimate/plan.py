@@ -25,10 +25,10 @@ from evsys_runtime.experiment.estimate.design import Designs
 from evsys_runtime.experiment.estimate.fit import planned_limits
 from evsys_runtime.experiment.estimate.neighbours import neighbours
 from evsys_runtime.experiment.estimate.results import Planned, PlannedArm, PlannedScoring
-from evsys_runtime.experiment.estimate.search import as_one, planned_search, with_stand_ins
+from evsys_runtime.experiment.estimate.search import merge_search_arms, planned_search, with_stand_ins
 from evsys_runtime.experiment.estimate.training import Trainings
 from evsys_runtime.experiment.insight.evidence import Evidence, arm_label
-from evsys_runtime.experiment.insight.failure_regions import known_bad
+from evsys_runtime.experiment.insight.failure_regions import failure_warnings
 from evsys_runtime.experiment.insight.repeats import repeats
 from evsys_runtime.experiment.open_session import bound_benchmarks
 from evsys_runtime.experiment.preflight.leak_warnings import leak_warnings
@@ -63,7 +63,7 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         arms = trainings.arms()
         scored = (*benchmarks, *_proofs(plan, benchmarks))
         scorings = [_scoring(plan, benchmark, arms, runs, evidence) for benchmark in scored]
-        found = as_one(plan, arms)
+        found = merge_search_arms(plan, arms)
         doubts = [
             doubt for model in dict.fromkeys(arm.model for arm in arms) for doubt in prices.doubts(model)
         ]
@@ -88,7 +88,7 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
             cost_usd=_sum(
                 [*(arm.cost_usd for arm in _each_run(found)), *(scoring.cost_usd for scoring in scorings)]
             ),
-            design=designs.of_experiment(),
+            design=designs.experiment_design(),
             confirm=confirm,
             budget=tuple(planned_limits(plan.experiment.budget, found, scorings, confirm, concurrent)),
             neighbours=()
@@ -98,7 +98,7 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
                 *plan.warnings,
                 *(leak_warnings(plan) if read_rows else ()),
                 *doubts,
-                *known_bad(plan, index),
+                *failure_warnings(plan, index),
                 *repeats(plan, index),
             ),
         )
@@ -141,13 +141,13 @@ def _scoring(
     )
     if trained is None:
         return planned
-    scorings = trained + _untrained(plan, benchmark, scored) + (len(benchmark.models) if scored else 0)
+    scorings = trained + _count_untrained(plan, benchmark, scored) + (len(benchmark.models) if scored else 0)
     rollouts = scorings * len(benchmark.tasks) * benchmark.num_samples
     planned = attrs.evolve(planned, scorings=scorings, rollouts=rollouts)
     if benchmark.models or benchmark.inference is not None:
         return planned
     free = _is_free(plan, benchmark)
-    used = _used(benchmark, runs, evidence)
+    used = _rollout_costs(benchmark, runs, evidence)
     if used is None:
         return attrs.evolve(planned, cost_usd=0.0 if free else None)
     tokens, seconds, cost = used
@@ -187,13 +187,13 @@ def _scored_arms(plan: Plan, benchmark: BoundBenchmark) -> list[ArmConfig]:
     return [arm for arm in plan.arms if is_scored(plan, arm, entry)]
 
 
-def _untrained(plan: Plan, benchmark: BoundBenchmark, scored: Sequence[ArmConfig]) -> int:
+def _count_untrained(plan: Plan, benchmark: BoundBenchmark, scored: Sequence[ArmConfig]) -> int:
     """Starting weights are scored once for all arms that have them in common."""
     arms = [arm for arm in scored if scores_untrained(plan, arm)]
     return len({untrained_key(arm, benchmark, plan.registry, seeds_of(plan, arm)) for arm in arms})
 
 
-def _used(
+def _rollout_costs(
     benchmark: BoundBenchmark, runs: Mapping[str, Mapping[str, Any]], evidence: Evidence
 ) -> tuple[float, float, float | None] | None:
     """Tokens, seconds and US dollars of one rollout, by the newest scoring on record of these tasks by such models, made again."""

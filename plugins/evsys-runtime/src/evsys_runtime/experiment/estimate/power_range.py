@@ -113,7 +113,7 @@ class _Setting:
         base = of_rate if self.base_variance is None else min(of_rate, self.base_variance)
         return after * (1.0 - after), base
 
-    def shared(self, effect: float) -> float:
+    def shared_variance(self, effect: float) -> float:
         """The variance of the difference on a task that all runs have in common."""
         if self.difference is not None:
             return max(self.difference, effect * (1.0 - effect))
@@ -249,7 +249,7 @@ def _errors(test: PlannedTest, setting: _Setting, effect: float) -> _Errors:
     if setting.difference is not None:
         noise = 0.0  # the difference on record has it
     of_runs = (arm + base * test.trained) * noise / runs / n
-    shared = setting.shared(effect) / n + (0.0 if test.trained else base * noise / n)
+    shared = setting.shared_variance(effect) / n + (0.0 if test.trained else base * noise / n)
     return _Errors(
         shared=shared,
         by_task=shared + of_runs,
@@ -263,13 +263,13 @@ def _power(test: PlannedTest, setting: _Setting, effect: float, distance: float)
     """The probability to tell a distance from the boundary, `effect` away from no effect."""
     errors = _errors(test, setting, effect)
     if test.of_recipe and test.known is None:
-        one_sided = _simulated(test, errors, distance)
+        one_sided = _simulate_power(test, errors, distance)
     else:
         normal, sides = NormalDist(), 1.0 + test.trained
         by_seed = sides * setting.deviation**2 / test.runs if test.of_recipe else 0.0
         limit = _checkpoint_limit(test, errors, distance)
         if test.known is not None:
-            limit = max(limit, _known_limit(test, errors, test.known))
+            limit = max(limit, _known_variance_limit(test, errors, test.known))
         error = math.sqrt(errors.by_task + by_seed)
         one_sided = normal.cdf((distance - limit) / error) if error > 0 else float(distance > limit)
     return max(0.0, 2.0 * one_sided - 1.0) if test.both_sides else one_sided
@@ -282,7 +282,7 @@ def _checkpoint_limit(test: PlannedTest, errors: _Errors, distance: float) -> fl
     return of_exact + z * math.sqrt(errors.by_task + distance**2 / test.units)
 
 
-def _known_limit(test: PlannedTest, errors: _Errors, known: tuple[float, float]) -> float:
+def _known_variance_limit(test: PlannedTest, errors: _Errors, known: tuple[float, float]) -> float:
     """The same for recipes with a deviation from the record, see `verdict.recipe.errors_with`."""
     deviation, freedom = known
     by_seed = (1.0 + test.trained) * deviation**2 / test.runs
@@ -291,7 +291,7 @@ def _known_limit(test: PlannedTest, errors: _Errors, known: tuple[float, float])
     return t_quantile(1.0 - test.level / 2, total**2 / spread if spread > 0 else math.inf) * math.sqrt(total)
 
 
-def _simulated(test: PlannedTest, errors: _Errors, distance: float) -> float:
+def _simulate_power(test: PlannedTest, errors: _Errors, distance: float) -> float:
     """The share of simulated experiments in which runs of an arm are told from those of the baseline by all three tests."""
     runs = test.runs
     arm, base, of_tasks = _normal_draws(runs)
@@ -307,11 +307,13 @@ def _simulated(test: PlannedTest, errors: _Errors, distance: float) -> float:
     found = seen > _t_limits(freedom, test.level) * np.sqrt(total)
     found &= seen > _checkpoint_limit(test, errors, distance)
     if test.trained and permutation_floor(runs, runs) <= test.level:
-        found &= _permuted(arm, base, test.level)
+        found &= _permutation_significance(arm, base, test.level)
     return float(found.mean())
 
 
-def _permuted(arm: NDArray[np.float64], base: NDArray[np.float64], level: float) -> NDArray[np.bool_]:
+def _permutation_significance(
+    arm: NDArray[np.float64], base: NDArray[np.float64], level: float
+) -> NDArray[np.bool_]:
     """Whether the permutation of seeds is significant, [B], see `verdict.recipe.seed_permutation`."""
     runs = arm.shape[1]
     if math.comb(2 * runs, runs) > _MOST_SPLITS:

@@ -10,7 +10,7 @@ from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.estimate.results import PlannedArm, PlannedSearch
 
-__all__ = ["as_one", "planned_search", "with_stand_ins"]
+__all__ = ["merge_search_arms", "planned_search", "with_stand_ins"]
 
 MOST = 100
 """More arms than so many change little about what a verdict can see."""
@@ -40,7 +40,7 @@ def with_stand_ins(plan: Plan) -> Plan:
     return attrs.evolve(plan, arms=(*arms, *plan.arms))
 
 
-def as_one(plan: Plan, arms: Sequence[PlannedArm]) -> list[PlannedArm]:
+def merge_search_arms(plan: Plan, arms: Sequence[PlannedArm]) -> list[PlannedArm]:
     """The arms of a search in one line, with the number of all their runs."""
     planned = planned_search(plan)
     if planned is None:

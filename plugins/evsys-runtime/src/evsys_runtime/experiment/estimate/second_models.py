@@ -29,7 +29,7 @@ def second_models_usd(
         like: earlier runs with the same model in a role, the newest first.
     """
     return {
-        name: 0.0 if _free(registry, run, role) else _by_steps(name, steps, like(name))
+        name: 0.0 if _free(registry, run, role) else _usage_by_steps(name, steps, like(name))
         for name in ROLES
         if (role := getattr(run, name)) is not None
     }
@@ -43,7 +43,7 @@ def _free(registry: Registry, run: RunConfig, role: RoleConfig) -> bool:
     return sampling_cost(client, _MANY, _MANY) == 0.0
 
 
-def _by_steps(name: str, steps: int | None, runs: Iterable[RunResult]) -> float | None:
+def _usage_by_steps(name: str, steps: int | None, runs: Iterable[RunResult]) -> float | None:
     for run in runs if steps is not None else ():
         took = run.roles.get(name)
         if took is not None and took.cost_usd is not None and not took.without_price and run.steps:

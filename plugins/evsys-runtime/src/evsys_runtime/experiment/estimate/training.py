@@ -91,7 +91,7 @@ class Trainings:
     def _arm(self, arm: ArmConfig, runs: int) -> PlannedArm:
         registry, unknown = self._plan.registry, list[str]()
         if arm.weights_of is not None:
-            return self._untrained(arm, runs)
+            return self._evaluation_only(arm, runs)
         algorithm = self._resolver.built("algorithm", arm.run.algorithm)
         found = self._rows(arm, algorithm, unknown) if self._read_rows else None
         if found is None:
@@ -108,7 +108,7 @@ class Trainings:
         tokens = None
         if found is not None and found.tokens is not None and taken is not None and found.rows:
             tokens = round(found.tokens * taken / found.rows)
-        seconds, cost = self._spent(arm, steps, tokens, unknown)
+        seconds, cost = self._training_costs(arm, steps, tokens, unknown)
         beside = second_models_usd(registry, arm.run, steps, lambda role: self._like(arm, role))
         for role, amount in beside.items():
             cost = None if cost is None or amount is None else cost + amount
@@ -132,7 +132,7 @@ class Trainings:
             unknown=tuple(unknown),
         )
 
-    def _untrained(self, arm: ArmConfig, runs: int) -> PlannedArm:
+    def _evaluation_only(self, arm: ArmConfig, runs: int) -> PlannedArm:
         """Runs that only score."""
         registry = self._plan.registry
         return PlannedArm(
@@ -170,7 +170,7 @@ class Trainings:
                     for row in show(iter(data), renderer, left_out):
                         lengths.append(sum(len(tokens) - 1 for tokens, _ in row.sequences))
                         trains = trains or any(any(weights) for _, weights in row.sequences)
-                found = _kept(algorithm, lengths, {**data.dropped, **left_out})
+                found = _training_rows(algorithm, lengths, {**data.dropped, **left_out})
                 if lengths and not trains:  # prompts alone: what is trained, the model says on the way
                     found = attrs.evolve(found, tokens=None)
             self._rendered[rendered] = found
@@ -196,7 +196,7 @@ class Trainings:
         self.fingerprints[arm.label] = self._datasets[key].fingerprint
         return self._datasets[key], key
 
-    def _spent(
+    def _training_costs(
         self, arm: ArmConfig, steps: int | None, tokens: int | None, unknown: list[str]
     ) -> tuple[float | None, float | None]:
         """Seconds and US dollars of one training: by the newest like it on record, and by the model's price.
@@ -259,7 +259,7 @@ def _rendering_key(data: str, arm: ArmConfig, algorithm: Any) -> Hashable:
     return data, model.name, model.renderer, type(algorithm), params
 
 
-def _kept(algorithm: Any, lengths: list[int], dropped: dict[str, int]) -> _Rows:
+def _training_rows(algorithm: Any, lengths: list[int], dropped: dict[str, int]) -> _Rows:
     """Rows kept out of the training aren't passed; which ones is drawn, so their tokens are those of the mean row."""
     trained = declared(algorithm, "rows_trained", lambda rows: rows)(len(lengths))
     tokens = sum(lengths)

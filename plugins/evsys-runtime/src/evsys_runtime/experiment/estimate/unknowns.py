@@ -24,7 +24,7 @@ from evsys_runtime.experiment.insight.evidence import Evidence, PastArm, PastSco
 from evsys_runtime.experiment.prior.run_deviation import deviation_on_record, is_reliable
 from evsys_runtime.experiment.verdict.question import Question
 
-__all__ = ["ASSUMED_DEVIATION", "Baseline", "Known", "known_before"]
+__all__ = ["ASSUMED_DEVIATION", "Baseline", "PriorKnowledge", "prior_knowledge"]
 
 ASSUMED_DEVIATION = 0.05
 """The run-to-run deviation assumed at most if none is on record, as a part of the range of scores."""
@@ -41,13 +41,13 @@ class Baseline:
     binary: bool
     words: str
 
-    def at(self, end: float) -> int:
+    def count_at(self, end: float) -> int:
         """Tasks with this score."""
         return sum(1 for value in self.values.values() if abs(value - end) <= 1e-12)
 
 
 @attrs.frozen(kw_only=True)
-class Known:
+class PriorKnowledge:
     """What is known of a comparison: `units` are independent tasks, or clusters as they count; `width` is the range of scores, from `low` on."""
 
     unknowns: Unknowns
@@ -59,14 +59,14 @@ class Known:
     basis: str
 
 
-def known_before(
+def prior_knowledge(
     question: Question,
     benchmark: BoundBenchmark,
     resolved: Mapping[str, Any],
     evidence: Evidence,
     *,
     runs: int,
-) -> Known:
+) -> PriorKnowledge:
     """What is known of a comparison before it is made.
 
     Args:
@@ -82,14 +82,14 @@ def known_before(
     baseline = _stored_baseline(question, benchmark, resolved, evidence)
     configs = [arm["run"] for arm in resolved["arms"] if arm.get("stage") is None]
     deviation = deviation_on_record(evidence, configs, question, benchmark)
-    unknowns, basis = _of_scores(question, baseline, low, width)
+    unknowns, basis = _unknowns_from_scores(question, baseline, low, width)
     seen = list(_differences(question, benchmark, resolved, evidence, units=units, runs=runs))
     if seen:
         ids = list(dict.fromkeys(whose for *_, whose in seen))
         of = ids[0] if len(ids) == 1 else f"{len(ids)} experiments, the newest {ids[0]}"
         ends = (min(least for least, _, _ in seen) / width**2, max(most for _, most, _ in seen) / width**2)
         unknowns, basis = attrs.evolve(unknowns, difference=ends), f"differences on these tasks in {of}"
-    return Known(
+    return PriorKnowledge(
         unknowns=attrs.evolve(unknowns, deviation=_deviation_range(deviation, width)),
         units=units,
         low=low,
@@ -107,7 +107,7 @@ def _effective_units(benchmark: BoundBenchmark) -> float:
     return sum(sizes) ** 2 / sum(size**2 for size in sizes)
 
 
-def _of_scores(
+def _unknowns_from_scores(
     question: Question, baseline: Baseline | None, low: float, width: float
 ) -> tuple[Unknowns, str]:
     """The ranges by the baseline's scores, or by nothing."""

@@ -24,7 +24,7 @@ class Answers:
     found: Mapping[object, list[tuple[str, str, frozenset[str]]]]
 
     @classmethod
-    def of(cls, known: Known, standing: Iterable[PastExperiment]) -> Answers:
+    def from_experiments(cls, known: Known, standing: Iterable[PastExperiment]) -> Answers:
         """The answers that experiments with a verdict give.
 
         Args:
@@ -40,7 +40,7 @@ class Answers:
                         found.setdefault(known.arm_question(past, each.arm), []).append(answer)
         return cls(known=known, found=found)
 
-    def undecided(self, past: PastExperiment) -> list[Comparison]:
+    def undecided_arms(self, past: PastExperiment) -> list[Comparison]:
         """The arms about which an inconclusive experiment leaves a question open; none once one of them won in a later one.
 
         A conclusion with a disqualifying mark that `past` doesn't have answers nothing.

@@ -10,7 +10,7 @@ import attrs
 
 from evsys_record.index import Index
 
-__all__ = ["ArmsOnRecord", "apart", "positive"]
+__all__ = ["ArmsOnRecord", "distance", "positive"]
 
 type Leaf = tuple[str, str]
 
@@ -26,7 +26,7 @@ class ArmsOnRecord:
     arms: tuple[tuple[int, str, frozenset[int]], ...]
 
     @classmethod
-    def of(cls, index: Index) -> ArmsOnRecord:
+    def from_index(cls, index: Index) -> ArmsOnRecord:
         """What the index has; arms of whatever experiment, by its number there."""
         leaves = {
             number: (path, value) for number, path, value in index.rows("SELECT id, path, value FROM leaf")
@@ -44,7 +44,7 @@ class ArmsOnRecord:
         return dict(self.leaves[number] for number in numbers)
 
 
-def apart(one: str | None, other: str) -> float:
+def distance(one: str | None, other: str) -> float:
     """1 for values that differ; for two positive numbers r / (1 + r), where r is the logarithm of their ratio."""
     first, second = positive(one), positive(other)
     if first is None or second is None:

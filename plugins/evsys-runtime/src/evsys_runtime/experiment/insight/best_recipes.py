@@ -65,7 +65,7 @@ def _recipe(
     index: Index, past: PastExperiment, winner: Comparison, config: Mapping[str, str], project: Path
 ) -> BestRecipe:
     runs = [run for run in runs_of(index, past.experiment_id) if run.arm == winner.arm]
-    typical = TypicalRun.of(runs)
+    typical = TypicalRun.from_runs(runs)
     place = _checkpoint(index.experiments / past.experiment_id, runs, lower=past.direction == "min")
     return BestRecipe(
         metric=past.metric or "",
@@ -82,11 +82,11 @@ def _recipe(
         runs=sum(run.status == "completed" for run in runs),
         cost_usd=typical.cost_usd,
         seconds=typical.seconds,
-        checkpoint=None if place is None else _from(project, place),
+        checkpoint=None if place is None else _starting_point(project, place),
     )
 
 
-def _from(project: Path, place: Path) -> str:
+def _starting_point(project: Path, place: Path) -> str:
     inside = place.resolve().is_relative_to(project.resolve())
     return str(place.resolve().relative_to(project.resolve()) if inside else place)
 

@@ -13,7 +13,7 @@ from evsys_runtime.config.plan import ALPHA
 from evsys_stats.alpha_spending import level_of_look
 from evsys_stats.power import POWER
 
-__all__ = ["at_coming_look", "coming_level"]
+__all__ = ["coming_level", "settling_at_next_look"]
 
 
 def coming_level(past: PastExperiment) -> float:
@@ -21,7 +21,7 @@ def coming_level(past: PastExperiment) -> float:
     return level_of_look(1 if past.look is None else past.look.of + 1, ALPHA)
 
 
-def at_coming_look(settling: Settling, past: PastExperiment) -> Settling:
+def settling_at_next_look(settling: Settling, past: PastExperiment) -> Settling:
     """The tasks and runs at the level of the next look; a conclusion counted them for the one right after it.
 
     Both grow with the square of the standard errors that a test of 80 % power needs.

@@ -19,7 +19,7 @@ from evsys_record.text import cut
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.best_recipes import best_recipes
 from evsys_runtime.experiment.insight.failures import failure_classes
-from evsys_runtime.experiment.insight.findings import Worded, findings, sentences
+from evsys_runtime.experiment.insight.findings import Wording, findings, sentences
 from evsys_runtime.experiment.insight.known_experiments import Known
 from evsys_runtime.experiment.insight.markdown import SECTIONS
 from evsys_runtime.experiment.insight.results import Context, FailureClass, Spent, WayToFail
@@ -45,29 +45,29 @@ def context_of(index: Index, project: Path) -> Whole:
         index: of the experiments on record, as of now.
         project: the project's folder, whose README says what it is about.
     """
-    on_record = ArmsOnRecord.of(index)
+    on_record = ArmsOnRecord.from_index(index)
     known = Known.of(index, on_record)
     experiments = known.experiments
-    metrics = _counted(past.metric for past in experiments)
+    metrics = _count_names(past.metric for past in experiments)
     judged = [name for name in metrics if name != _NONE]
     found = findings(known, usual=judged[0] if judged else None)
     head = Context(
         project=project.name,
-        about=_about(project),
+        about=_project_summary(project),
         experiments=len(experiments),
         runs=sum(past.runs for past in experiments),
-        verdicts=_counted(map(_verdict, experiments)),
+        verdicts=_count_names(map(_verdict, experiments)),
         metrics=metrics,
         goals={
             goal: n
-            for goal, n in _counted(past.project_goal_id for past in experiments).items()
+            for goal, n in _count_names(past.project_goal_id for past in experiments).items()
             if goal != _NONE
         },
-        spent=_spent(index, experiments),
+        spent=_total_spending(index, experiments),
     )
     best = best_recipes(index, known, on_record, judged[:_MOST_METRICS], project)
-    sections: dict[str, Sequence[Worded[Any]]] = {
-        "best": [Worded(each, each) for each in best],
+    sections: dict[str, Sequence[Wording[Any]]] = {
+        "best": [Wording(each, each) for each in best],
         "failures": list(_ways(index, on_record, experiments)),
     }
     sections |= {name: getattr(found, name) for name in SECTIONS if name not in sections}
@@ -80,7 +80,7 @@ def _verdict(past: PastExperiment) -> str | None:
 
 def _ways(
     index: Index, on_record: ArmsOnRecord, experiments: Sequence[PastExperiment]
-) -> Iterator[Worded[WayToFail]]:
+) -> Iterator[Wording[WayToFail]]:
     """Of runs, and of conclusions that can't be drawn."""
     yield from (_way(each) for each in failure_classes(index, on_record))
     invalid: dict[str, list[PastExperiment]] = {}
@@ -94,10 +94,10 @@ def _ways(
             arms=sum(len(past.comparisons) for past in group),
             latest=group[0].experiment_id,
         )
-        yield Worded(way, way)
+        yield Wording(way, way)
 
 
-def _way(each: FailureClass) -> Worded[WayToFail]:
+def _way(each: FailureClass) -> Wording[WayToFail]:
     elsewhere = len(each.experiments) - 1
     clean = each.region is not None and not each.region.completed_inside and each.region.failed >= _TELLING
     region = each.region if clean else None
@@ -116,27 +116,27 @@ def _way(each: FailureClass) -> Worded[WayToFail]:
         region=None if region is None else str(region),
         known_bad=region is not None and region.known_bad,
     )
-    return Worded(brief, attrs.evolve(brief, says=sentences(*said)))
+    return Wording(brief, attrs.evolve(brief, says=sentences(*said)))
 
 
-def _paid(index: Index, experiments: Sequence[PastExperiment]) -> Iterator[Usage]:
+def _paid_usages(index: Index, experiments: Sequence[PastExperiment]) -> Iterator[Usage]:
     """What real models took: a simulated one gives its tokens away."""
     for past in experiments:
         if not past.simulated_by:
             yield from () if past.usage is None else (past.usage,)
         else:  # some of its arms may be trained for real
             for run in runs_of(index, past.experiment_id):
-                if run.usage is not None and not _simulated(run.backend, past.simulated_by):
+                if run.usage is not None and not _is_simulated(run.backend, past.simulated_by):
                     yield run.usage
 
 
-def _simulated(backend: str | None, by: Sequence[str]) -> bool:
+def _is_simulated(backend: str | None, by: Sequence[str]) -> bool:
     """Whether a backend is among some, by its full name or without its distribution."""
     return bool({backend, (backend or "").rpartition("/")[2]} & set(by))
 
 
-def _spent(index: Index, experiments: Sequence[PastExperiment]) -> Spent:
-    used = list(_paid(index, experiments))
+def _total_spending(index: Index, experiments: Sequence[PastExperiment]) -> Spent:
+    used = list(_paid_usages(index, experiments))
     return Spent(
         cost_usd=round(sum(each.cost_usd or 0.0 for each in used), 4),
         unpriced=sum(bool(each.without_price) for each in used),
@@ -146,13 +146,13 @@ def _spent(index: Index, experiments: Sequence[PastExperiment]) -> Spent:
     )
 
 
-def _counted(names: Any) -> dict[str, int]:
+def _count_names(names: Any) -> dict[str, int]:
     """How many of each, the most frequent first."""
     counts = Counter(name or _NONE for name in names)
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _about(project: Path) -> str | None:
+def _project_summary(project: Path) -> str | None:
     """The first paragraph of the project's README that is not a heading."""
     path = project / "README.md"
     try:

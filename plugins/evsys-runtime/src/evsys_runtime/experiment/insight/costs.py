@@ -37,7 +37,7 @@ class TypicalRun:
     cost_usd: float | None
 
     @classmethod
-    def of(cls, runs: Sequence[PastRun]) -> TypicalRun:
+    def from_runs(cls, runs: Sequence[PastRun]) -> TypicalRun:
         """The average over runs of one experiment."""
         done = [run for run in runs if run.status == "completed"]
         seconds = [run.seconds for run in done if run.seconds is not None]

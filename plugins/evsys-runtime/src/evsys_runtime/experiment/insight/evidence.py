@@ -87,7 +87,7 @@ class Evidence:
 
         The configs are read only if there are arms on record.
         """
-        on_record = ArmsOnRecord.of(self.index)
+        on_record = ArmsOnRecord.from_index(self.index)
         if not on_record.arms:
             return
         numbers = {leaf: number for number, leaf in on_record.leaves.items()}

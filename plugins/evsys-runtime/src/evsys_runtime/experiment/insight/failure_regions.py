@@ -17,13 +17,13 @@ from evsys_runtime.experiment.insight.failures import BAD, failure_classes, lies
 from evsys_runtime.experiment.insight.results import FailureClass, Region
 from evsys_runtime.experiment.lineage.experiments import earlier_index
 
-__all__ = ["KnownBad", "known_bad"]
+__all__ = ["FailureRegions", "failure_warnings"]
 
 _MOST_NAMED = 3
 _PLACES = ", ".join("?" * len(BAD))
 
 
-def known_bad(plan: Plan, index: Index) -> tuple[str, ...]:
+def failure_warnings(plan: Plan, index: Index) -> tuple[str, ...]:
     """A warning for each region of failures known to be bad and has arms of the plan in it, or some of what its search chooses
     from. Nothing is read but the index.
     """
@@ -34,9 +34,9 @@ def known_bad(plan: Plan, index: Index) -> tuple[str, ...]:
     )
 
     planned = {name: short_leaves(run) for name, run in resolved_runs(plan).items()}
-    on_record = ArmsOnRecord.of(index)
-    known = KnownBad.among(failure_classes(index, on_record))
-    warnings = [*known.arms(planned), *known.searched(plan)]
+    on_record = ArmsOnRecord.from_index(index)
+    known = FailureRegions.from_classes(failure_classes(index, on_record))
+    warnings = [*known.arms(planned), *known.search_warnings(plan)]
     return tuple(dict.fromkeys(warnings))
 
 
@@ -45,13 +45,13 @@ def _anything_failed(index: Index) -> bool:
 
 
 @attrs.frozen(kw_only=True)
-class KnownBad:
+class FailureRegions:
     """The regions known to be bad, each with the way in which runs failed there."""
 
     classes: Sequence[tuple[Region, FailureClass]]
 
     @classmethod
-    def before(cls, experiments: Path, own: str, tell: Callable[[str], None]) -> KnownBad:
+    def from_earlier(cls, experiments: Path, own: str, tell: Callable[[str], None]) -> FailureRegions:
         """Those that an experiment finds on record, whatever has become of its own runs.
 
         Args:
@@ -62,15 +62,15 @@ class KnownBad:
         with earlier_index(experiments, own, tell, wanted="known bad regions") as index:
             if index is None or not _anything_failed(index):
                 return cls(classes=())
-            return cls.among(failure_classes(index, without=own))
+            return cls.from_classes(failure_classes(index, without=own))
 
     @classmethod
-    def among(cls, classes: Iterable[FailureClass]) -> KnownBad:
+    def from_classes(cls, classes: Iterable[FailureClass]) -> FailureRegions:
         """Those of some ways to fail."""
         regions = ((each.region, each) for each in classes)
         return cls(classes=[(region, each) for region, each in regions if region and region.known_bad])
 
-    def of_run(self, run: Mapping[str, Any]) -> list[str]:
+    def regions_of_run(self, run: Mapping[str, Any]) -> list[str]:
         """The regions that a run lies in, by its config as resolved.json has it."""
         config = short_leaves(run) if self.classes else {}
         return [str(region) for region, _ in self.classes if lies_in(config, region)]
@@ -80,24 +80,24 @@ class KnownBad:
         for region, each in self.classes:
             inside = [name for name, config in planned.items() if lies_in(config, region)]
             if inside:
-                yield f"{_arms(inside, len(planned))} where {_failed(region, each)}"
+                yield f"{_arms(inside, len(planned))} where {_failure_warning(region, each)}"
 
-    def searched(self, plan: Plan) -> Iterator[str]:
+    def search_warnings(self, plan: Plan) -> Iterator[str]:
         """What to warn of the space of a plan's search."""
         if plan.search is None or not self.classes:
             return
-        from evsys_runtime.experiment.insight.search_spaces import WHOLE, Searched
+        from evsys_runtime.experiment.insight.search_spaces import WHOLE, SearchSpace
 
-        space = Searched.of(plan, plan.search)
+        space = SearchSpace.from_plan(plan, plan.search)
         for region, each in self.classes:
-            part = space.inside(region)
+            part = space.overlap(region)
             if part == WHOLE:
-                yield f"every arm that the search can propose lies where {_failed(region, each)}"
+                yield f"every arm that the search can propose lies where {_failure_warning(region, each)}"
             elif part is not None:
-                yield f"the search can propose arms with {part}, where {_failed(region, each)}"
+                yield f"the search can propose arms with {part}, where {_failure_warning(region, each)}"
 
 
-def _failed(region: Region, each: FailureClass) -> str:
+def _failure_warning(region: Region, each: FailureClass) -> str:
     return (
         f"{region.failed} configs failed on record and none completed: {region} "
         f"({each.name}: {each.message}; {listed(each.experiments, _MOST_NAMED)})"

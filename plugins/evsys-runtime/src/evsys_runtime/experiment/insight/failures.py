@@ -13,7 +13,7 @@ from evsys_record.text import cut
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.results import Condition, FailureClass, Region
 
-__all__ = ["BAD", "Completed", "as_number", "failure_classes", "lies_in", "meets", "without_names"]
+__all__ = ["BAD", "CompletedArms", "failure_classes", "lies_in", "meets", "parse_number", "strip_names"]
 
 BAD = ("failed", "stalled", "collapsed", "invalid")
 """How runs end badly; those that diverged may be complete."""
@@ -58,10 +58,10 @@ class _Bad:
     @property
     def said(self) -> str:
         """What the error says whichever numbers and names are in it."""
-        return without_names(self.message)
+        return strip_names(self.message)
 
 
-def without_names(message: str) -> str:
+def strip_names(message: str) -> str:
     """What a message says whichever numbers and names are in it."""
     return _NAMES_AND_NUMBERS.sub("_", message)
 
@@ -76,12 +76,12 @@ def failure_classes(
         on_record: the arms in it, where they were read before.
         without: an experiment that doesn't count, by its folder.
     """
-    on_record = on_record or ArmsOnRecord.of(index)
+    on_record = on_record or ArmsOnRecord.from_index(index)
     configs = {(experiment, arm): numbers for experiment, arm, numbers in on_record.arms}
-    grouped = list(_grouped(run for run in _bad_runs(index, configs) if run.folder != without))
+    grouped = list(_group(run for run in _bad_runs(index, configs) if run.folder != without))
     if not grouped:
         return ()
-    completed = Completed(
+    completed = CompletedArms(
         [
             (experiment, configs[experiment, arm])
             for experiment, arm in index.rows(
@@ -119,7 +119,7 @@ def _bad_runs(index: Index, configs: Mapping[tuple[int, str], Numbers]) -> Itera
         )
 
 
-def _grouped(runs: Iterator[_Bad]) -> Iterator[list[_Bad]]:
+def _group(runs: Iterator[_Bad]) -> Iterator[list[_Bad]]:
     kinds: dict[tuple[str, str | None, str | None], dict[str, list[_Bad]]] = {}
     for run in runs:
         kinds.setdefault(run.kind, {}).setdefault(run.said, []).append(run)
@@ -130,7 +130,7 @@ def _grouped(runs: Iterator[_Bad]) -> Iterator[list[_Bad]]:
             yield from messages.values()
 
 
-def _class(runs: Sequence[_Bad], completed: Completed) -> FailureClass:
+def _class(runs: Sequence[_Bad], completed: CompletedArms) -> FailureClass:
     first = runs[0]
     message = first.message
     return FailureClass(
@@ -146,7 +146,7 @@ def _class(runs: Sequence[_Bad], completed: Completed) -> FailureClass:
 
 
 @attrs.define(eq=False)
-class Completed:
+class CompletedArms:
     """The arms that completed, each with the number of its experiment, to set those that failed against.
 
     `configs` are the distinct ones; `having` shows which of them have a value at a path.
@@ -184,7 +184,7 @@ class Completed:
         inside = set(range(len(self.configs)))
         candidates = [
             (condition, out)
-            for condition in self._shared(values)
+            for condition in self._common_conditions(values)
             if (out := inside - self._meeting(condition))
         ]
         chosen: list[Condition] = []
@@ -197,7 +197,7 @@ class Completed:
         if not chosen:
             return None
         regions = self._regions(values, len(chosen))
-        chosen += self._known_of(values, {each.path for each in chosen})
+        chosen += self._distinguishing_conditions(values, {each.path for each in chosen})
         chance, enough = self._chance(bad, regions)
         return Region(
             conditions=tuple(sorted(chosen, key=lambda each: each.path)),
@@ -219,14 +219,16 @@ class Completed:
             for path, text in config.items():
                 texts.setdefault(path, set()).add(text)
         single = sum(
-            2 if all(as_number(text) is not None for text in found) else len(found)
+            2 if all(parse_number(text) is not None for text in found) else len(found)
             for found in texts.values()
             if len(found) > 1
         )
         arms = len(self.configs) + len(bad)
         return sum(math.comb(single, count) * arms ** (count - 1) for count in range(1, conditions + 1))
 
-    def _known_of(self, bad: Sequence[Mapping[str, str]], chosen: Set[str]) -> Iterator[Condition]:
+    def _distinguishing_conditions(
+        self, bad: Sequence[Mapping[str, str]], chosen: Set[str]
+    ) -> Iterator[Condition]:
         """What the failed arms were, where others were something else: nothing is known of these.
 
         The backend belongs to it even where no other was tried, since failures on a simulated one say nothing about the real one.
@@ -237,14 +239,16 @@ class Completed:
             if path not in chosen and len(texts) == 1 and known:
                 yield from (Condition(path=path, relation="=", value=text) for text in texts if text)
 
-    def _shared(self, bad: Sequence[Mapping[str, str]]) -> Iterator[Condition]:
+    def _common_conditions(self, bad: Sequence[Mapping[str, str]]) -> Iterator[Condition]:
         """What holds of every failed arm: one value of a key, or a number that is at least, or at most, so much."""
         for path in sorted(bad[0]):
             texts = {each.get(path, "") for each in bad}
             if "" in texts:
                 continue
-            numbers = sorted((value, text) for text in texts if (value := as_number(text)) is not None)
-            others = [value for text in self.having.get(path, ()) if (value := as_number(text)) is not None]
+            numbers = sorted((value, text) for text in texts if (value := parse_number(text)) is not None)
+            others = [
+                value for text in self.having.get(path, ()) if (value := parse_number(text)) is not None
+            ]
             below = len(numbers) == len(texts) and any(other < numbers[0][0] for other in others)
             above = len(numbers) == len(texts) and any(other > numbers[-1][0] for other in others)
             if len(texts) == 1 and below == above:
@@ -268,16 +272,16 @@ class Completed:
         a server: together they count once.
         """
         mixed = {experiment for experiment, _ in bad} & {experiment for experiment, _ in self.arms}
-        failed, completed = _counted(bad, mixed), _counted(self.arms, mixed)
+        failed, completed = _count_experiments(bad, mixed), _count_experiments(self.arms, mixed)
         return min(1.0, regions / math.comb(failed + completed, failed)), failed >= FEWEST
 
 
-def _counted(arms: Iterable[tuple[int, Numbers]], mixed: Set[int]) -> int:
+def _count_experiments(arms: Iterable[tuple[int, Numbers]], mixed: Set[int]) -> int:
     """Experiments, and those in `mixed` by their different arms."""
     return len({(experiment, numbers if experiment in mixed else None) for experiment, numbers in arms})
 
 
-def as_number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
     """The number that a JSON text is; None for anything else."""
     return float(text) if text[:1] in "-0123456789" and text[:1] else None
 
@@ -285,7 +289,7 @@ def as_number(text: str) -> float | None:
 def _fits(text: str | None, condition: Condition) -> bool:
     if text is None or condition.relation == "=":
         return text == condition.value
-    value = as_number(text)
+    value = parse_number(text)
     if value is None:
         return False
     edge = float(condition.value)

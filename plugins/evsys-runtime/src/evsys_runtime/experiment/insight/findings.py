@@ -14,7 +14,7 @@ from evsys_runtime.experiment.insight.answers import Answers
 from evsys_runtime.experiment.insight.known_experiments import Known
 from evsys_runtime.experiment.insight.results import BestRecipe, Finding, Retracted, Unfinished, WayToFail
 
-__all__ = ["Findings", "Worded", "findings", "sentences", "winners_of"]
+__all__ = ["Findings", "Wording", "findings", "sentences", "winners_of"]
 
 _LONGEST = 240
 _MOST_ARMS = 8
@@ -25,7 +25,7 @@ _UNFINISHED = ("running", "crashed", "cancelled", "budget_stopped")
 
 
 @attrs.frozen
-class Worded[E: (BestRecipe, Finding, WayToFail, Retracted, Unfinished)]:
+class Wording[E: (BestRecipe, Finding, WayToFail, Retracted, Unfinished)]:
     """Something that is known, in few words and in all."""
 
     brief: E
@@ -39,12 +39,12 @@ class Findings:
     `undecided` has the arms of each inconclusive experiment that no later one decided.
     """
 
-    retracted: tuple[Worded[Retracted], ...]
-    supported: tuple[Worded[Finding], ...]
-    candidates: tuple[Worded[Finding], ...]
-    open: tuple[Worded[Finding], ...]
-    refuted: tuple[Worded[Finding], ...]
-    unfinished: tuple[Worded[Unfinished], ...]
+    retracted: tuple[Wording[Retracted], ...]
+    supported: tuple[Wording[Finding], ...]
+    candidates: tuple[Wording[Finding], ...]
+    open: tuple[Wording[Finding], ...]
+    refuted: tuple[Wording[Finding], ...]
+    unfinished: tuple[Wording[Unfinished], ...]
     undecided: Mapping[str, Sequence[Comparison]]
 
 
@@ -56,21 +56,21 @@ def findings(known: Known, *, usual: str | None) -> Findings:
         usual: the metric that goes without saying.
     """
     standing = [past for past in known.experiments if past.retracted is None and not past.edited]
-    worked = list(_worked(known, [past for past in standing if winners_of(past)], standing, usual))
+    worked = list(_successes(known, [past for past in standing if winners_of(past)], standing, usual))
     asked = [
         past
         for past in standing
         if past.verdict == "INCONCLUSIVE" and any(each.effect is not None for each in past.comparisons)
     ]
-    answers = Answers.of(known, standing)
-    undecided = {past.experiment_id: answers.undecided(past) for past in asked}
+    answers = Answers.from_experiments(known, standing)
+    undecided = {past.experiment_id: answers.undecided_arms(past) for past in asked}
     scored = {past.experiment_id for past in asked}
     return Findings(
-        retracted=tuple(_retracted(known.experiments)),
+        retracted=tuple(_retractions(known.experiments)),
         supported=tuple(found for verdict, found in worked if verdict == "SUPPORTED"),
         candidates=tuple(found for verdict, found in worked if verdict == "CANDIDATE"),
         open=tuple(_open(known, asked, undecided, usual)),
-        refuted=tuple(_refuted(known, past, usual) for past in standing if past.verdict == "REFUTED"),
+        refuted=tuple(_refutation(known, past, usual) for past in standing if past.verdict == "REFUTED"),
         unfinished=tuple(
             _plain(
                 Unfinished(
@@ -88,8 +88,8 @@ def findings(known: Known, *, usual: str | None) -> Findings:
     )
 
 
-def _plain[E: (Retracted, Unfinished)](entry: E) -> Worded[E]:
-    return Worded(entry, entry)
+def _plain[E: (Retracted, Unfinished)](entry: E) -> Wording[E]:
+    return Wording(entry, entry)
 
 
 def winners_of(past: PastExperiment) -> list[Comparison]:
@@ -108,30 +108,30 @@ def winners_of(past: PastExperiment) -> list[Comparison]:
     return others if again.outcome in ("tie", "loss") else [again, *others]
 
 
-def _retracted(experiments: Sequence[PastExperiment]) -> Iterator[Worded[Retracted]]:
+def _retractions(experiments: Sequence[PastExperiment]) -> Iterator[Wording[Retracted]]:
     for past in experiments:
         if past.retracted is not None or past.edited:
             resting = [each.experiment_id for each in experiments if past.experiment_id in each.rests_on]
-            reason = _cut(past.retracted or "its conclusion.json was edited after the run wrote it")
+            reason = _shorten(past.retracted or "its conclusion.json was edited after the run wrote it")
             yield _plain(Retracted(experiment=past.experiment_id, reason=reason, resting=tuple(resting)))
 
 
-def _worked(
+def _successes(
     known: Known, winners: Sequence[PastExperiment], standing: Sequence[PastExperiment], usual: str | None
-) -> Iterator[tuple[str | None, Worded[Finding]]]:
+) -> Iterator[tuple[str | None, Wording[Finding]]]:
     """One of each recipe, with its verdict: where it was confirmed, else where it was tried last."""
     ranked = sorted(winners, key=lambda past: past.verdict != "SUPPORTED")
     groups: dict[object, list[PastExperiment]] = {}
     for past in ranked:
         groups.setdefault(known.recipe(past, winners_of(past)[0].arm), []).append(past)
-    elsewhere = _otherwise(known, standing)
+    elsewhere = _other_outcomes(known, standing)
     for recipe, group in sorted(groups.items(), key=lambda item: _certainty(item[1][0])):
         past, (best, *others) = group[0], winners_of(group[0])
         basis = [*_grounds(past, best, usual), *known.series(past), *_also(group[1:], "also won in")]
         if others:
             basis.append(f"{listed([each.arm for each in others], _MOST_ARMS)} also won")
         basis += [f"but {outcome} in {where}" for outcome, where in elsewhere.get(recipe, ())]
-        said = [_cut(past.hypothesis), past.settle and f"to settle: {past.settle}"]
+        said = [_shorten(past.hypothesis), past.settle and f"to settle: {past.settle}"]
         yield past.verdict, _finding(past, best, basis, said)
 
 
@@ -146,7 +146,7 @@ def _certainty(past: PastExperiment) -> tuple[bool, bool, bool, float]:
     )
 
 
-def _otherwise(known: Known, standing: Sequence[PastExperiment]) -> dict[object, list[tuple[str, str]]]:
+def _other_outcomes(known: Known, standing: Sequence[PastExperiment]) -> dict[object, list[tuple[str, str]]]:
     """Where a recipe tied or lost."""
     found: dict[object, list[tuple[str, str]]] = {}
     for past in standing:
@@ -162,7 +162,7 @@ def _open(
     asked: Sequence[PastExperiment],
     undecided: Mapping[str, Sequence[Comparison]],
     usual: str | None,
-) -> Iterator[Worded[Finding]]:
+) -> Iterator[Wording[Finding]]:
     """One of each question: where it was asked last, with the best of the arms that nothing decided since."""
     groups: dict[object, list[PastExperiment]] = {}
     for past in asked:
@@ -175,22 +175,22 @@ def _open(
         basis = [*_grounds(past, best, usual), *known.series(past), *_also(group[1:], "asked before in")]
         settles = past.settling is None or past.settling.arm in {each.arm for each in arms}
         settle = f"to settle: {past.settle}" if past.settle and settles else None
-        said = [settle, _cut(past.hypothesis)]
+        said = [settle, _shorten(past.hypothesis)]
         yield _finding(past, best, basis, said)
 
 
-def _refuted(known: Known, past: PastExperiment, usual: str | None) -> Worded[Finding]:
+def _refutation(known: Known, past: PastExperiment, usual: str | None) -> Wording[Finding]:
     scored = [each for each in past.comparisons if each.effect is not None]
     best = max(scored, key=lambda each: each.effect or 0.0, default=None)
     basis = [] if best is None else list(_grounds(past, best, usual))
     if len(scored) > 1:
         basis.append(f"the best of {len(scored)} arms")
-    return _finding(past, best, [*basis, *known.series(past)], [_cut(past.hypothesis)])
+    return _finding(past, best, [*basis, *known.series(past)], [_shorten(past.hypothesis)])
 
 
 def _finding(
     past: PastExperiment, best: Comparison | None, basis: Sequence[str], said: Sequence[str | None]
-) -> Worded[Finding]:
+) -> Wording[Finding]:
     doubts = [f"RESTS ON RETRACTED {', '.join(past.rests_on)}"] if past.rests_on else []
     marked = [mark for mark in past.marks if mark.kind not in _IN_WORDS]
     if marked:
@@ -201,7 +201,7 @@ def _finding(
         says="; ".join([*doubts, *basis]),
         marks=tuple(mark.kind for mark in past.marks),
     )
-    return Worded(brief, attrs.evolve(brief, says=sentences(brief.says, *said)))
+    return Wording(brief, attrs.evolve(brief, says=sentences(brief.says, *said)))
 
 
 def _grounds(past: PastExperiment, best: Comparison, usual: str | None) -> Iterator[str]:
@@ -235,5 +235,5 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.2g}")
 
 
-def _cut(text: str | None) -> str:
+def _shorten(text: str | None) -> str:
     return cut(" ".join((text or "").split()), _LONGEST)

@@ -77,7 +77,7 @@ class Resolved:
         if values:
             for path, value in values.items():
                 run = trees.put(run, paths.parse(path), value)
-            run = {**run, "name": name or _changed(arm, values)}
+            run = {**run, "name": name or _changed_name(arm, values)}
             metadata["baseline"] = arm
         baseline = metadata.get("baseline")
         runs = [run]
@@ -91,7 +91,7 @@ class Resolved:
             "base_seed": int(self.tree.get("base_seed") or 0) + _SEED_STEP,
             **({"run": run} if len(runs) == 1 else {"runs": runs}),
         }
-        found: dict[str, Any] = _without_nothing(tree)
+        found: dict[str, Any] = _drop_empty(tree)
         return found
 
 
@@ -108,17 +108,17 @@ def _entry(entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
     return kept
 
 
-def _changed(arm: str, values: Mapping[str, Any]) -> str:
+def _changed_name(arm: str, values: Mapping[str, Any]) -> str:
     """A name that says what was changed, as arms of a matrix have it."""
     name = slug("-".join(f"{path.rpartition('.')[2]}-{value}" for path, value in values.items()))
     return name if name != slug(arm) else f"{name}-next"
 
 
-def _without_nothing(value: Any) -> Any:
+def _drop_empty(value: Any) -> Any:
     """Without keys that say nothing: null, and empty lists and mappings."""
     if isinstance(value, Mapping):
-        kept = {key: _without_nothing(each) for key, each in value.items()}
+        kept = {key: _drop_empty(each) for key, each in value.items()}
         return {key: each for key, each in kept.items() if each is not None and each not in ([], {})}
     if isinstance(value, list | tuple):
-        return [_without_nothing(each) for each in value]
+        return [_drop_empty(each) for each in value]
     return value

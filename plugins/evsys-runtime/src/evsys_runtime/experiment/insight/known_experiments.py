@@ -31,7 +31,7 @@ class Known:
     @classmethod
     def of(cls, index: Index, on_record: ArmsOnRecord | None = None) -> Known:
         """What the index has, dry runs apart."""
-        on_record = on_record or ArmsOnRecord.of(index)
+        on_record = on_record or ArmsOnRecord.from_index(index)
         folders = dict(found_by(index, Question()))
         configs = {
             (folders[experiment], arm): numbers

@@ -53,7 +53,7 @@ def _lines(context: Context) -> Iterator[str]:
     ):
         if counts:
             yield f"{label}: {', '.join(f'{name} {count}' for name, count in counts.items())}"
-    yield f"spent: {_spent(context)}"
+    yield f"spent: {_spending_text(context)}"
     for name, heading in SECTIONS.items():
         entries = getattr(context, name)
         if entries:
@@ -98,7 +98,7 @@ def _way(entry: WayToFail) -> str:
     return f"{entry.way}: {runs} of {entry.arms} arm{'s' * (entry.arms != 1)}{region}{known}, latest {entry.latest}{says}"
 
 
-def _spent(context: Context) -> str:
+def _spending_text(context: Context) -> str:
     spent = context.spent
     unpriced = f" (without {spent.unpriced} experiments of unknown price)" if spent.unpriced else ""
     return (

@@ -15,17 +15,17 @@ from evsys_record.index import Index
 from evsys_record.past import PastExperiment
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
-from evsys_runtime.experiment.insight.coming_look import at_coming_look, coming_level
+from evsys_runtime.experiment.insight.coming_look import coming_level, settling_at_next_look
 from evsys_runtime.experiment.insight.costs import TypicalRun, per, rank
 from evsys_runtime.experiment.insight.failures import BAD, failure_classes
-from evsys_runtime.experiment.insight.findings import Worded, findings, winners_of
+from evsys_runtime.experiment.insight.findings import Wording, findings, winners_of
 from evsys_runtime.experiment.insight.follow_up_config import Resolved
 from evsys_runtime.experiment.insight.known_experiments import Known
 from evsys_runtime.experiment.insight.levers import levers
-from evsys_runtime.experiment.insight.open_questions import unanswered
+from evsys_runtime.experiment.insight.open_questions import unanswered_hypotheses
 from evsys_runtime.experiment.insight.raised_limits import resume_command
 from evsys_runtime.experiment.insight.results import Finding, Next, NextStep
-from evsys_runtime.experiment.insight.untried_values import Tried, untried
+from evsys_runtime.experiment.insight.untried_values import TriedArm, untried_neighbours
 
 __all__ = ["WORTH", "next_steps"]
 
@@ -57,7 +57,7 @@ def next_steps(index: Index, *, limit: int | None = None) -> Next:
         index: of the experiments on record, as of now.
         limit: the listed most; None lists all.
     """
-    planner = _Planner.of(index)
+    planner = _Planner.from_index(index)
     steps = [
         *planner.to_finish(),
         *planner.to_confirm(),
@@ -67,7 +67,7 @@ def next_steps(index: Index, *, limit: int | None = None) -> Next:
         *planner.to_try(),
     ]
     steps.sort(key=rank)
-    listed = [planner.completed(step, place) for place, step in enumerate(steps[:limit], start=1)]
+    listed = [planner.complete(step, place) for place, step in enumerate(steps[:limit], start=1)]
     return Next(total=len(steps), steps=tuple(listed))
 
 
@@ -76,17 +76,17 @@ class _Planner:
     index: Index
     known: Known
     by_id: Mapping[str, PastExperiment]
-    candidates: Sequence[Worded[Finding]]
-    supported: Sequence[Worded[Finding]]
-    refuted: Sequence[Worded[Finding]]
-    open: Sequence[Worded[Finding]]
+    candidates: Sequence[Wording[Finding]]
+    supported: Sequence[Wording[Finding]]
+    refuted: Sequence[Wording[Finding]]
+    open: Sequence[Wording[Finding]]
     undecided: Mapping[str, Sequence[Comparison]]
     on_record: ArmsOnRecord
 
     @classmethod
-    def of(cls, index: Index) -> _Planner:
+    def from_index(cls, index: Index) -> _Planner:
         """From what is on record."""
-        on_record = ArmsOnRecord.of(index)
+        on_record = ArmsOnRecord.from_index(index)
         known = Known.of(index, on_record)
         found = findings(known, usual=None)
         return cls(
@@ -101,7 +101,7 @@ class _Planner:
             on_record=on_record,
         )
 
-    def completed(self, step: NextStep, place: int) -> NextStep:
+    def complete(self, step: NextStep, place: int) -> NextStep:
         """With its command by its place in the list, what it tells per cost, the marks of its experiment, and the selected checkpoint of its
         arm by the first run that has one.
         """
@@ -124,7 +124,7 @@ class _Planner:
         """Experiments that ended before they were through."""
         for past in self.known.experiments:
             left = past.runs - past.runs_completed
-            if past.retracted is None and _unfinished(past):
+            if past.retracted is None and _is_unfinished(past):
                 yield NextStep(
                     kind="resume",
                     experiment=past.experiment_id,
@@ -143,7 +143,7 @@ class _Planner:
 
     def to_test(self) -> Iterator[NextStep]:
         """Hypotheses that nothing on record answers, since what was to test them failed."""
-        for each in unanswered(self.known.experiments, partial(runs_of, self.index)):
+        for each in unanswered_hypotheses(self.known.experiments, partial(runs_of, self.index)):
             past = each.past
             yield NextStep(
                 kind="hypothesis",
@@ -162,9 +162,9 @@ class _Planner:
     def to_vary(self) -> Iterator[NextStep]:
         """Levers of the best recipe that nothing on record has moved; of the best one that was refuted where none is better."""
         better = [*self.supported, *self.candidates, *self.open]
-        for past, arm in list(self._named(self.supported or ([] if better else self.refuted)))[:1]:
+        for past, arm in list(self._name_arms(self.supported or ([] if better else self.refuted)))[:1]:
             numbers = self.known.configs.get((past.experiment_id, arm))
-            resolved = self._resolved(past)
+            resolved = self._load_resolved(past)
             if numbers is None or resolved is None or arm not in resolved.runs:
                 continue
             others = [
@@ -191,11 +191,11 @@ class _Planner:
 
     def to_confirm(self) -> Iterator[NextStep]:
         """Winners that were chosen among several."""
-        for past, arm in self._named(self.candidates):
+        for past, arm in self._name_arms(self.candidates):
             best = winners_of(past)[0]
             if _left_open(past):
                 continue  # it was tried; more of the same is what settles it
-            if best is past.confirmed and _unfinished(past):
+            if best is past.confirmed and _is_unfinished(past):
                 continue  # it is being tried, and continues with a resume
             repeats = max(1, best.n_seeds)
             sides = 1 if past.baseline in (None, BASE_MODEL) else 2
@@ -216,11 +216,11 @@ class _Planner:
 
     def to_settle(self) -> Iterator[NextStep]:
         """Questions whose answer more tasks, or more runs, would show."""
-        tried = [each for each in self._named(self.candidates) if _left_open(each[0])]
+        tried = [each for each in self._name_arms(self.candidates) if _left_open(each[0])]
         seen: set[object] = set()
-        for past, best in [*self._named(self.open), *tried]:
+        for past, best in [*self._name_arms(self.open), *tried]:
             settling = past.settling
-            if settling is not None and self._decided(past, settling.arm):
+            if settling is not None and self._is_decided(past, settling.arm):
                 settling = None
             arm = best if settling is None else settling.arm
             question = self.known.arm_question(past, arm)
@@ -233,7 +233,7 @@ class _Planner:
             else:
                 asked = next(each for each in past.comparisons if each.arm == arm)
             if settling is not None:
-                settling = at_coming_look(settling, past)
+                settling = settling_at_next_look(settling, past)
             tasks = None if settling is None else settling.tasks
             sides = 1 if past.baseline in (None, BASE_MODEL) else 2
             repeats = (settling and settling.runs) or max(1, asked.n_seeds)
@@ -242,10 +242,10 @@ class _Planner:
                 kind="settle",
                 experiment=past.experiment_id,
                 arm=arm,
-                learns=f"whether {arm} differs from {past.baseline or BASE_MODEL}: {_seen(asked)}",
-                needs=_settled_by(past, settling, asked),
+                learns=f"whether {arm} differs from {past.baseline or BASE_MODEL}: {_observed_effect(asked)}",
+                needs=_settling_text(past, settling, asked),
                 worth=WORTH["settle"],
-                curve=() if settling is not None or self._decided(past, arm) else past.settling_curve,
+                curve=() if settling is not None or self._is_decided(past, arm) else past.settling_curve,
             )
             if settling is not None:
                 step = attrs.evolve(
@@ -254,7 +254,7 @@ class _Planner:
                 step = self._with_file(past, step, repeats=repeats, limit=tasks)
             yield step if tasks is None else _with_tasks(step, past)
 
-    def _decided(self, past: PastExperiment, arm: str) -> bool:
+    def _is_decided(self, past: PastExperiment, arm: str) -> bool:
         """Whether a later experiment decided an arm that an inconclusive one left open."""
         left = self.undecided.get(past.experiment_id)
         return left is not None and arm not in {each.arm for each in left}
@@ -266,9 +266,9 @@ class _Planner:
             for each in failure_classes(self.index, self.on_record)
             if each.region is not None and each.region.known_bad
         ]
-        failed = self._failed()
+        failed = self._failed_configs()
         offered: set[object] = set()
-        for past, arm in list(self._named([*self.supported, *self.candidates]))[:MOST_WINNERS]:
+        for past, arm in list(self._name_arms([*self.supported, *self.candidates]))[:MOST_WINNERS]:
             numbers = self.known.configs.get((past.experiment_id, arm))
             if numbers is None:
                 continue
@@ -277,11 +277,11 @@ class _Planner:
                 config for (folder, _), config in self.known.configs.items() if folder == past.experiment_id
             }
             tried = [
-                Tried(config=self.on_record.config(other), failed=other in failed, beside=other in beside)
+                TriedArm(config=self.on_record.config(other), failed=other in failed, beside=other in beside)
                 for other in dict.fromkeys(self.known.configs.values())
                 if len(other) == len(numbers) and (len(other - numbers) == 1 or other in beside)
             ]
-            for near in untried(own, tried, regions):
+            for near in untried_neighbours(own, tried, regions):
                 changed = frozenset({**own, near.path: f"{near.value:g}"}.items())
                 if changed in offered:  # next to a winner of another experiment as well
                     continue
@@ -302,7 +302,7 @@ class _Planner:
                     values={near.path: near.value},
                 )
 
-    def _failed(self) -> set[Numbers]:
+    def _failed_configs(self) -> set[Numbers]:
         """The configs with which runs ended badly and none completed."""
         query = (
             "SELECT r.experiment, r.arm, MAX(r.state = 'completed' AND NOT r.diverged), "  # noqa: S608
@@ -318,7 +318,7 @@ class _Planner:
                 (well if completed else badly).add(numbers)
         return badly - well
 
-    def _named(self, found: Sequence[Worded[Finding]]) -> Iterator[tuple[PastExperiment, str]]:
+    def _name_arms(self, found: Sequence[Wording[Finding]]) -> Iterator[tuple[PastExperiment, str]]:
         """The experiment and the arm of each, without those that rest on what was retracted."""
         for each in found:
             experiment, _, arm = each.brief.name.partition("/")
@@ -327,7 +327,7 @@ class _Planner:
                 yield past, arm
 
     def _run(self, past: PastExperiment) -> TypicalRun:
-        return TypicalRun.of(runs_of(self.index, past.experiment_id))
+        return TypicalRun.from_runs(runs_of(self.index, past.experiment_id))
 
     def _with_file(
         self,
@@ -340,7 +340,7 @@ class _Planner:
         limit: int | None = None,
     ) -> NextStep:
         """With the file of the experiment to run, where one can be made of the record."""
-        resolved = self._resolved(past)
+        resolved = self._load_resolved(past)
         if resolved is None or step.arm is None or step.arm not in resolved.runs:
             return step
         hypothesis = f"To learn {step.learns}."
@@ -349,14 +349,14 @@ class _Planner:
         )
         return attrs.evolve(step, config=config, command=_RUN_FILE)
 
-    def _resolved(self, past: PastExperiment) -> Resolved | None:
+    def _load_resolved(self, past: PastExperiment) -> Resolved | None:
         try:
             return Resolved(self.index.experiments / past.experiment_id)
         except StoreError:
             return None
 
 
-def _unfinished(past: PastExperiment) -> bool:
+def _is_unfinished(past: PastExperiment) -> bool:
     return past.status in _GO_ON and past.runs > past.runs_completed
 
 
@@ -370,7 +370,7 @@ def _runs(count: int, which: str) -> str:
     return f"{count} training run{'s' * (count != 1)} {which}"
 
 
-def _settled_by(past: PastExperiment, settling: Settling | None, asked: Comparison) -> str:
+def _settling_text(past: PastExperiment, settling: Settling | None, asked: Comparison) -> str:
     """The runs and tasks that would settle a question at its next look; else what its conclusion says would."""
     if settling is None:
         return past.settle or "more tasks or runs; how many isn't known"
@@ -390,7 +390,7 @@ def _with_tasks(step: NextStep, past: PastExperiment) -> NextStep:
     )
 
 
-def _seen(each: Comparison) -> str:
+def _observed_effect(each: Comparison) -> str:
     if each.effect is None or each.low is None or each.high is None:
         return "it has no interval"
     return f"{each.effect:+.2g} [{each.low:.2g}, {each.high:.2g}] so far"

@@ -10,7 +10,7 @@ from evsys_record.past import PastExperiment, PastRun
 from evsys_record.text import cut
 from evsys_runtime.experiment.insight.failures import BAD
 
-__all__ = ["Unanswered", "unanswered"]
+__all__ = ["Unanswered", "unanswered_hypotheses"]
 
 MOST = 5
 """Hypotheses that are listed, the newest first."""
@@ -34,7 +34,7 @@ class Unanswered:
     runs: int | None
 
 
-def unanswered(
+def unanswered_hypotheses(
     experiments: Sequence[PastExperiment], runs_of: Callable[[str], Sequence[PastRun]]
 ) -> Iterator[Unanswered]:
     """One of each hypothesis that no experiment with a valid comparison has.

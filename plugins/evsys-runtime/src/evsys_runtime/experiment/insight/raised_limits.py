@@ -31,12 +31,12 @@ def resume_command(directory: Path, past: PastExperiment, runs: Sequence[PastRun
         runs: its runs.
     """
     raised = "".join(
-        f" --set budget.{name}={amount}" for name, amount in _raised(directory, past, runs).items()
+        f" --set budget.{name}={amount}" for name, amount in _raise_limits(directory, past, runs).items()
     )
     return f"evsys resume {past.experiment_id}{raised}"
 
 
-def _raised(directory: Path, past: PastExperiment, runs: Sequence[PastRun]) -> dict[str, str]:
+def _raise_limits(directory: Path, past: PastExperiment, runs: Sequence[PastRun]) -> dict[str, str]:
     """The limits to set. Without a stop by the budget, those alone that what is left is known to exceed."""
     try:
         budget: Mapping[str, Any] = read_json(directory / "experiment.json").get("budget") or {}
@@ -49,7 +49,7 @@ def _raised(directory: Path, past: PastExperiment, runs: Sequence[PastRun]) -> d
     steps = _planned_steps(directory) if "steps" in limits else None
     found = {}
     for name, limit in limits.items():
-        needed = _needed(name, budget, runs, steps)
+        needed = _required_limit(name, budget, runs, steps)
         if name in stopped:
             least = _LEAST_RAISE * max(limit, float(budget.get("spent", {}).get(name) or 0.0))
             found[name] = _amount(name, max(needed or 0.0, least))
@@ -58,14 +58,16 @@ def _raised(directory: Path, past: PastExperiment, runs: Sequence[PastRun]) -> d
     return found
 
 
-def _needed(name: str, budget: Mapping[str, Any], runs: Sequence[PastRun], steps: int | None) -> float | None:
+def _required_limit(
+    name: str, budget: Mapping[str, Any], runs: Sequence[PastRun], steps: int | None
+) -> float | None:
     """The limit that pays for the runs that are left, by what others took; None where that isn't known."""
     if name == "arms":
         return float(len(runs))
     used = budget.get("runs") or {}
     left = sum(run.status != "completed" for run in runs)
-    amounts = list(_taken(name, used, [run for run in runs if run.status == "completed"]))
-    begun = list(_taken(name, used, [run for run in runs if run.folder is not None]))
+    amounts = list(_used_amounts(name, used, [run for run in runs if run.status == "completed"]))
+    begun = list(_used_amounts(name, used, [run for run in runs if run.folder is not None]))
     if not amounts and begun:  # no one knows how far the largest of them came: half of the way, say
         amounts = [2.0 * max(begun)]
     if name == "steps" and steps is not None:
@@ -77,7 +79,7 @@ def _needed(name: str, budget: Mapping[str, Any], runs: Sequence[PastRun], steps
     return float(budget["spent"][name]) + left * each * _MARGIN.get(name, 1.0)
 
 
-def _taken(name: str, used: Mapping[str, Any], completed: Sequence[PastRun]) -> Iterator[float]:
+def _used_amounts(name: str, used: Mapping[str, Any], completed: Sequence[PastRun]) -> Iterator[float]:
     for run in completed:
         amount = run.seconds if name == "wall_seconds" else used.get(run.run_id, {}).get(name)
         if amount is not None:

@@ -54,7 +54,7 @@ def repeats(plan: Plan, index: Index) -> tuple[str, ...]:
         found[name] = _places(index, short_leaves(run))
     if not any(found.values()):
         return ()
-    return (*_whole(plan, index, found), *dict.fromkeys(_failed(index, found)))
+    return (*_whole(plan, index, found), *dict.fromkeys(_failure_lines(index, found)))
 
 
 def _places(index: Index, config: Mapping[str, str]) -> list[tuple[int, str]]:
@@ -94,11 +94,11 @@ def _whole(plan: Plan, index: Index, found: Places) -> Iterator[str]:
         if past is None or past.metric != success or (past.claim or "better") != metadata.claim:
             continue
         if metadata.parent_experiment_id != folder:
-            yield _repeated(past, same_seeds=_seeds(index, folder) == _planned_seeds(plan))
+            yield _repeat_text(past, same_seeds=_seeds(index, folder) == _planned_seeds(plan))
         return
 
 
-def _repeated(past: PastExperiment, *, same_seeds: bool) -> str:
+def _repeat_text(past: PastExperiment, *, same_seeds: bool) -> str:
     seeds = "the same seeds" if same_seeds else "other seeds"
     verdict = with_marks(past.verdict or past.status, past.subject, past.marks)
     effect = "" if past.effect is None else f", effect {past.effect:+.3g} of {past.best_arm}"
@@ -117,7 +117,7 @@ def _seeds(index: Index, folder: str) -> set[tuple[int, int]]:
     return {(int(arm.get("base_seed") or 0), int(arm.get("repeat") or 0)) for arm in arms}
 
 
-def _failed(index: Index, found: Places) -> Iterator[str]:
+def _failure_lines(index: Index, found: Places) -> Iterator[str]:
     query = (
         "SELECT e.folder, r.state, r.failure FROM run r JOIN experiment e ON e.id = r.experiment "  # noqa: S608
         f"WHERE r.experiment = ? AND r.arm = ? AND r.state IN ('completed', {', '.join('?' * len(BAD))})"

@@ -12,11 +12,11 @@ from evsys_record.leaves import short_leaves
 from evsys_record.text import listed
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.search_plan import PlannedSearch
-from evsys_runtime.experiment.insight.failures import as_number, meets
+from evsys_runtime.experiment.insight.failures import meets, parse_number
 from evsys_runtime.experiment.insight.results import Condition, Region
 from evsys_runtime.experiment.state.resolved import resolved_runs
 
-__all__ = ["WHOLE", "Searched"]
+__all__ = ["WHOLE", "SearchSpace"]
 
 WHOLE = ""
 """The part of something that is all of it."""
@@ -31,21 +31,21 @@ class _Probe:
 
 
 @attrs.frozen(kw_only=True)
-class Searched:
+class SearchSpace:
     """What a search chooses from: its axes, and arms that together have each choice of each."""
 
     axes: Sequence[SearchAxis]
     probes: Sequence[_Probe]
 
     @classmethod
-    def of(cls, plan: Plan, search: PlannedSearch) -> Searched:
+    def from_plan(cls, plan: Plan, search: PlannedSearch) -> SearchSpace:
         """What the search of a plan chooses from."""
         values = {arm.digest: values for values, arm in search.space.probes()}
         runs = resolved_runs(plan, [attrs.evolve(arm, name=arm.digest) for arm in search.probes])
         probes = [_Probe(values=values[name], config=short_leaves(run)) for name, run in runs.items()]
         return cls(axes=search.space.axes, probes=probes)
 
-    def inside(self, region: Region) -> str | None:
+    def overlap(self, region: Region) -> str | None:
         """The part of it that lies in a region, as what holds there: `WHOLE` where all of it does, None where nothing."""
         of_path: dict[str, list[Condition]] = {}
         for condition in region.conditions:
@@ -62,7 +62,7 @@ class Searched:
             for one in self.probes
             if axis is None or path not in one.values
         }
-        drawn = None if axis is None else _of_range(conditions, axis)
+        drawn = None if axis is None else _range_overlap(conditions, axis)
         if not any(fixed.values()) and (axis is None or drawn is None):
             return None
         if all(fixed.values()) and (axis is None or drawn == WHOLE):
@@ -73,11 +73,11 @@ class Searched:
         return " or ".join(parts)
 
 
-def _of_range(conditions: Sequence[Condition], axis: SearchAxis) -> str | None:
+def _range_overlap(conditions: Sequence[Condition], axis: SearchAxis) -> str | None:
     """The part of a range that meets conditions, and which share of the range that is."""
     first, last = low, high = axis.low, axis.high
     for condition in conditions:
-        edge = as_number(condition.value)
+        edge = parse_number(condition.value)
         if edge is None or (condition.relation == "=" and axis.type == "float" and edge not in (low, high)):
             return None  # a number that is drawn is hardly ever that one
         first = first if condition.relation == "<=" else max(first, edge)
@@ -89,12 +89,12 @@ def _of_range(conditions: Sequence[Condition], axis: SearchAxis) -> str | None:
     if (first, last) == (low, high):
         return WHOLE
     if first == last:
-        return f"{axis.path} = {_said(first)}"
-    share = f"{_share(axis, first, last):.0%} of {_said(low)} to {_said(high)}"
-    return f"{axis.path} from {_said(first)} to {_said(last)} ({share})"
+        return f"{axis.path} = {_value_text(first)}"
+    share = f"{_share(axis, first, last):.0%} of {_value_text(low)} to {_value_text(high)}"
+    return f"{axis.path} from {_value_text(first)} to {_value_text(last)} ({share})"
 
 
-def _said(value: float) -> str:
+def _value_text(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 

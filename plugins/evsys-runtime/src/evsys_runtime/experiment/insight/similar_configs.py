@@ -15,10 +15,10 @@ from evsys_record.index_tables import full_text
 from evsys_record.leaves import short_leaves
 from evsys_record.past import History, NearArm, PastExperiment
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, apart
+from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, distance
 from evsys_runtime.experiment.state.resolved import resolved_runs
 
-__all__ = ["near"]
+__all__ = ["similar_experiments"]
 
 _PARTS: Mapping[str, frozenset[str]] = {
     "model": frozenset({"model.name"}),
@@ -47,7 +47,7 @@ class _Own:
 
 
 @attrs.frozen(kw_only=True, order=True)
-class _Found:
+class _Match:
     """How far an arm on record is from one of the config; what is comparable comes first."""
 
     unlike: int
@@ -58,7 +58,7 @@ class _Found:
     numbers: frozenset[int] = attrs.field(order=False)
 
 
-def near(plan: Plan, index: Index, question: Question) -> History:
+def similar_experiments(plan: Plan, index: Index, question: Question) -> History:
     """The experiments with an arm that is like one of a plan, the nearest first, of equals the newest.
 
     Those that train the same model on the same data by the same algorithm come first; those that have none of these in common are left
@@ -77,14 +77,14 @@ def near(plan: Plan, index: Index, question: Question) -> History:
             "the arms of this file are found by a search, so there are none yet to look for others like them",
             hint="ask with a file of one run, such as the base_run",
         )
-    on_record = ArmsOnRecord.of(index)
+    on_record = ArmsOnRecord.from_index(index)
     owns = [_own(name, short_leaves(run), on_record) for name, run in resolved_runs(plan).items()]
     parts = {
         part: frozenset(number for number, (path, _) in on_record.leaves.items() if path in keys)
         for part, keys in _PARTS.items()
     }
-    nearest: dict[int, _Found] = {}
-    known: dict[frozenset[int], _Found] = {}
+    nearest: dict[int, _Match] = {}
+    known: dict[frozenset[int], _Match] = {}
     for experiment, arm, numbers in on_record.arms:
         if numbers not in known:
             known[numbers] = min(_distance(own, numbers, parts) for own in owns)
@@ -100,7 +100,7 @@ def near(plan: Plan, index: Index, question: Question) -> History:
         full_text=full_text(),
         total=len(listed),
         near=tuple(
-            _told(index, folder, found, on_record, others) for found, folder in listed[: question.limit]
+            _near_arm(index, folder, found, on_record, others) for found, folder in listed[: question.limit]
         ),
     )
 
@@ -121,19 +121,19 @@ def _own(name: str, leaves: Mapping[str, str], on_record: ArmsOnRecord) -> _Own:
         leaves=leaves,
         numbers=numbers,
         weights={
-            number: apart(leaves.get(path), value) for number, (path, value) in on_record.leaves.items()
+            number: distance(leaves.get(path), value) for number, (path, value) in on_record.leaves.items()
         },
         known={number: int(path in leaves) for number, (path, _) in on_record.leaves.items()},
         parts=parts,
     )
 
 
-def _distance(own: _Own, numbers: frozenset[int], parts: Mapping[str, frozenset[int]]) -> _Found:
+def _distance(own: _Own, numbers: frozenset[int], parts: Mapping[str, frozenset[int]]) -> _Match:
     other = numbers - own.numbers
     replaced = sum(map(own.known.__getitem__, other))
     absent = len(own.leaves) - (len(numbers) - len(other)) - replaced
     same = tuple(part for part, of_part in parts.items() if own.parts[part] == numbers & of_part)
-    return _Found(
+    return _Match(
         unlike=len(_PARTS) - len(same),
         distance=absent + sum(map(own.weights.__getitem__, other)),
         same=same,
@@ -143,10 +143,10 @@ def _distance(own: _Own, numbers: frozenset[int], parts: Mapping[str, frozenset[
     )
 
 
-def _told(
+def _near_arm(
     index: Index,
     folder: str,
-    found: _Found,
+    found: _Match,
     on_record: ArmsOnRecord,
     known: Around,
 ) -> NearArm:
@@ -164,7 +164,7 @@ def _told(
         runs=len(runs),
         status=", ".join(dict.fromkeys(run.status for run in runs)) or None,
         score=sum(scores) / len(scores) if scores else None,
-        **_compared(past, found.arm),
+        **_comparison_fields(past, found.arm),
         verdict=past.verdict,
         subject=past.subject,
         metric=past.metric,
@@ -175,7 +175,7 @@ def _told(
     )
 
 
-def _compared(past: PastExperiment, arm: str) -> dict[str, Any]:
+def _comparison_fields(past: PastExperiment, arm: str) -> dict[str, Any]:
     """How an arm did against the baseline; nothing where it wasn't compared."""
     found = next((each for each in past.comparisons if each.arm == arm), None)
     names = ("outcome", "effect", "low", "high")

@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
-from evsys_runtime.experiment.insight.findings import Worded
+from evsys_runtime.experiment.insight.findings import Wording
 from evsys_runtime.experiment.insight.markdown import LEAST, SECTIONS
 from evsys_runtime.experiment.insight.results import Context, Fit
 
-__all__ = ["BYTES_OF_TOKEN", "Whole", "fitted", "tokens_of"]
+__all__ = ["BYTES_OF_TOKEN", "Whole", "fit", "tokens_of"]
 
 BYTES_OF_TOKEN = 4
 """Bytes of UTF-8 counted as one token: what tokenizers make of English and JSON, about."""
@@ -26,7 +26,7 @@ _FOR_COUNTS = 20
 _FOR_WORDS = 0.5
 """Of what is left once all but the least useful is named, the share that goes to telling the rest of it at length."""
 
-type Entries = Sequence[Worded[Any]]
+type Entries = Sequence[Wording[Any]]
 type Place = tuple[str, int]
 
 
@@ -43,7 +43,7 @@ def tokens_of(text: str) -> int:
     return -(-_bytes(text) // BYTES_OF_TOKEN)
 
 
-def fitted(whole: Whole, tokens: int, written: Callable[[Context], str]) -> Context:
+def fit(whole: Whole, tokens: int, written: Callable[[Context], str]) -> Context:
     """As much of it as at most so many tokens hold.
 
     First everything is named in few words: the first of each section, the second of each, ... Half of what is left then tells these at
@@ -58,12 +58,12 @@ def fitted(whole: Whole, tokens: int, written: Callable[[Context], str]) -> Cont
     names = fitting.affordable()
     first = [name for name in names if name != LEAST]
     for _ in range(2):  # by the estimate, then by what that left in truth
-        fitting.name(_in_turn(whole.sections, first))
+        fitting.name(_interleave(whole.sections, first))
         fitting.measure()
-    fitting.tell(_in_turn(fitting.named, names), keep=round(fitting.left * (1 - _FOR_WORDS)))
-    fitting.name(_in_turn(whole.sections, [name for name in names if name == LEAST]))
-    fitting.tell(_in_turn(fitting.named, names), keep=0)
-    return fitting.measured()
+    fitting.tell(_interleave(fitting.named, names), keep=round(fitting.left * (1 - _FOR_WORDS)))
+    fitting.name(_interleave(whole.sections, [name for name in names if name == LEAST]))
+    fitting.tell(_interleave(fitting.named, names), keep=0)
+    return fitting.fit_to_budget()
 
 
 @attrs.define(kw_only=True, eq=False, slots=False)
@@ -74,7 +74,7 @@ class _Fitting:
     limit: int
     written: Callable[[Context], str]
     left: int = 0
-    named: dict[str, list[Worded[Any]]] = attrs.field(factory=lambda: {name: [] for name in SECTIONS})
+    named: dict[str, list[Wording[Any]]] = attrs.field(factory=lambda: {name: [] for name in SECTIONS})
     told: list[Place] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -120,7 +120,7 @@ class _Fitting:
         text = self.written(_with(self.whole, self.named, self.told, self.limit))
         self.left = self.limit * BYTES_OF_TOKEN - _FOR_COUNTS - _bytes(text)
 
-    def measured(self) -> Context:
+    def fit_to_budget(self) -> Context:
         """The whole text is measured; where it is too long after all, what came last goes."""
         while True:
             found = _with(self.whole, self.named, self.told, self.limit)
@@ -170,7 +170,7 @@ def _with(whole: Whole, named: Mapping[str, Entries], told: Sequence[Place], lim
     return attrs.evolve(whole.head, **entries, fit=fit)
 
 
-def _in_turn(sections: Mapping[str, Entries], names: Sequence[str]) -> Iterator[Place]:
+def _interleave(sections: Mapping[str, Entries], names: Sequence[str]) -> Iterator[Place]:
     """The first of each section, then the second of each, ..."""
     for place in range(max((len(sections[name]) for name in names), default=0)):
         yield from ((name, place) for name in names if place < len(sections[name]))

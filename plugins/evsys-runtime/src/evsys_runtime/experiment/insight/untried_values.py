@@ -11,7 +11,7 @@ from evsys_runtime.experiment.insight.arm_index import positive
 from evsys_runtime.experiment.insight.failures import lies_in, meets
 from evsys_runtime.experiment.insight.results import Region
 
-__all__ = ["Neighbour", "Tried", "untried"]
+__all__ = ["Neighbour", "TriedArm", "untried_neighbours"]
 
 GAP = 4.0
 """Two values that are further apart than by this factor leave room for one between them."""
@@ -27,7 +27,7 @@ NEARER = 1 / 3
 
 
 @attrs.frozen(kw_only=True)
-class Tried:
+class TriedArm:
     """An arm on record, by its values as JSON texts; it `failed` where no run with its config completed and some ended badly.
 
     With one that is `beside` the winner, in its experiment, the winner was compared.
@@ -47,8 +47,8 @@ class Neighbour:
     why: str
 
 
-def untried(
-    winner: Mapping[str, str], tried: Iterable[Tried], known_bad: Iterable[Region] = ()
+def untried_neighbours(
+    winner: Mapping[str, str], tried: Iterable[TriedArm], known_bad: Iterable[Region] = ()
 ) -> Iterator[Neighbour]:
     """What to try next to a winner, one value changed. Only keys are looked at of which its experiment tried other numbers with everything
     else the same.
@@ -72,12 +72,12 @@ def untried(
             texts.setdefault(differing[0], {winner.get(differing[0], "")}).add(arm.config[differing[0]])
     regions = list(known_bad)
     for path, own in sorted(swept.items()):
-        best, values = positive(winner.get(path)), {**_elsewhere(winner, arms, path), **there[path]}
+        best, values = positive(winner.get(path)), {**_other_values(winner, arms, path), **there[path]}
         if best is None:
             continue
         whole = all(text.isdecimal() for text in texts[path])
         others = {**values, **dict.fromkeys(_edges(winner, path, regions), True)}
-        for value, why in _around(best, others, own):
+        for value, why in _neighbouring_values(best, others, own):
             rounded = round(value) if whole else float(f"{value:.2g}")
             config = {**winner, path: repr(rounded)}
             inside = any(lies_in(config, region) for region in regions)
@@ -89,8 +89,8 @@ def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return [path for path in one.keys() | other.keys() if one.get(path) != other.get(path)]
 
 
-def _elsewhere(
-    winner: Mapping[str, str], tried: Iterable[tuple[Tried, Sequence[str]]], path: str
+def _other_values(
+    winner: Mapping[str, str], tried: Iterable[tuple[TriedArm, Sequence[str]]], path: str
 ) -> dict[float, bool]:
     """Values that arms alongside the winner had which differ from it in other numbers as well, as those of a search do: the sweep went there.
 
@@ -114,7 +114,9 @@ def _edges(winner: Mapping[str, str], path: str, regions: Iterable[Region]) -> I
             yield from (edge for one in own if (edge := positive(one.value)) is not None)
 
 
-def _around(best: float, others: Mapping[float, bool], swept: Set[float]) -> Iterator[tuple[float, str]]:
+def _neighbouring_values(
+    best: float, others: Mapping[float, bool], swept: Set[float]
+) -> Iterator[tuple[float, str]]:
     """Values to try around the best of a sweep, with all that were tried and whether they failed."""
     below = [value for value in others if value < best]
     above = [value for value in others if value > best]

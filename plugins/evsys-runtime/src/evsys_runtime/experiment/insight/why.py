@@ -17,14 +17,14 @@ from evsys_record.looks import Ledger
 from evsys_record.past import PastExperiment, Shown, ShownRun
 from evsys_record.shown import shown
 from evsys_runtime.config.plan import ALPHA
-from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, apart
+from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, distance
 from evsys_runtime.experiment.insight.failures import BAD, failure_classes
 from evsys_runtime.experiment.insight.results import FailureClass, Why, WhyArm, WhyFailed, WhyParent
 from evsys_runtime.experiment.verdict.noise import noise_words
 from evsys_runtime.experiment.verdict.selection import selection_lines
 from evsys_runtime.experiment.verdict.tables import number
 
-__all__ = ["outcome_words", "why"]
+__all__ = ["explain", "outcome_words"]
 
 _BAD = frozenset({*BAD, "crashed"})
 _REPORTED = ("leaked", "question_changed")
@@ -37,7 +37,7 @@ _NO_CONCLUSION = {
 }
 
 
-def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
+def explain(index: Index, experiment_id: str, arm: str | None = None) -> Why:
     """Why an experiment, or an arm or run of it, ended as it did.
 
     Args:
@@ -64,7 +64,7 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         for each in conclusion.comparisons
         if named in (None, each.arm)
     ]
-    on_record = cache(lambda: ArmsOnRecord.of(index))
+    on_record = cache(lambda: ArmsOnRecord.from_index(index))
     again = conclusion.confirmed
     runs = [run for run in found.runs if named in (None, run.past.arm)]
     parent = None if past.parent is None else past_experiment(index, past.parent)
@@ -88,14 +88,14 @@ def why(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         ),
         settle=conclusion.settle,
         checkpoints=tuple(_checkpoints(conclusion, runs)),
-        weakened=tuple(dict.fromkeys(_weakened(found, conclusion, runs))),
-        failed=tuple(_failed(index, runs, on_record)),
+        weakened=tuple(dict.fromkeys(_weakness_lines(found, conclusion, runs))),
+        failed=tuple(_failed_runs(index, runs, on_record)),
         parent=past.parent,
         parent_verdict=None if parent is None else parent.verdict,
         parent_retracted=None if parent is None else parent.retracted,
         parent_subject=None if parent is None else parent.subject,
         parent_marks=() if parent is None else parent.marks,
-        changed=() if parent is None else tuple(_changed(index, past, parent, named, on_record())),
+        changed=() if parent is None else tuple(_parent_comparisons(index, past, parent, named, on_record())),
         looks=Ledger.of(index).series_of(experiment_id),
         marks=past.marks,
     )
@@ -162,7 +162,7 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
     return f"{open_} {chance}{limit}" if chance else f"{open_.rstrip(':')}{limit}"
 
 
-def _weakened(found: Shown, conclusion: Conclusion, runs: Sequence[ShownRun]) -> Iterator[str]:
+def _weakness_lines(found: Shown, conclusion: Conclusion, runs: Sequence[ShownRun]) -> Iterator[str]:
     past = found.experiment
     yield from (mark.says for mark in past.marks if mark.kind not in _REPORTED)
     for earlier in found.superseded:
@@ -183,7 +183,7 @@ def _warnings(result: ArmResult) -> Iterator[str]:
     yield from () if result.run is None else result.run.warnings
 
 
-def _failed(
+def _failed_runs(
     index: Index, runs: Sequence[ShownRun], on_record: Callable[[], ArmsOnRecord]
 ) -> Iterator[WhyFailed]:
     """Runs, and scorings of runs that were trained."""
@@ -253,7 +253,7 @@ def _class_of(
     )
 
 
-def _changed(
+def _parent_comparisons(
     index: Index,
     past: PastExperiment,
     parent: PastExperiment,
@@ -288,7 +288,7 @@ def _changed(
 def _distance(one: Mapping[str, str], other: Mapping[str, str]) -> float:
     paths = one.keys() | other.keys()
     return sum(
-        apart(one.get(path), other[path]) if path in other else 1.0
+        distance(one.get(path), other[path]) if path in other else 1.0
         for path in paths
         if one.get(path) != other.get(path)
     )

@@ -15,7 +15,7 @@ from evsys_record.index import Index
 from evsys_record.looks import Ledger, entries_on_record
 from evsys_record.questions import ScoredEntry
 
-__all__ = ["Earlier", "earlier_index", "ledger_of", "looked_up", "looks_before", "when_asked"]
+__all__ = ["Earlier", "count_looks", "earlier_index", "ledger_of", "open_on_demand", "query_index"]
 
 type Earlier = Callable[[], Index | None]
 """What `earlier_index` gives, made where it is asked for."""
@@ -47,13 +47,13 @@ def earlier_index(
 
 
 @contextmanager
-def when_asked(experiments: Path, own: str | None, tell: Callable[[str], None]) -> Iterator[Earlier]:
+def open_on_demand(experiments: Path, own: str | None, tell: Callable[[str], None]) -> Iterator[Earlier]:
     """`earlier_index`, opened when someone asks for it, and once: mostly an experiment knows by itself what it wants to know."""
     with ExitStack() as opened:
         yield cache(lambda: opened.enter_context(earlier_index(experiments, own, tell)))
 
 
-def looked_up(
+def query_index(
     index: Index | None,
     query: str,
     parameters: Sequence[object],
@@ -84,7 +84,7 @@ def ledger_of(index: Index | None, experiments: Path, tell: Callable[[str], None
         return Ledger(asked=())
 
 
-def looks_before(
+def count_looks(
     earlier: Earlier,
     own: str,
     entries: Sequence[ScoredEntry],
@@ -111,7 +111,7 @@ def looks_before(
     found: dict[str, int] = {}
     for entry in entries:
         for key in _hashes_of(entry, index, tell):
-            ((count,),) = looked_up(index, query, (key, own), tell) or [(0,)]
+            ((count,),) = query_index(index, query, (key, own), tell) or [(0,)]
             found[entry.name] = found.get(entry.name, 0) + count
     for evaluation in evaluations_on_record(evaluations) if entries else ():
         for entry in entries:

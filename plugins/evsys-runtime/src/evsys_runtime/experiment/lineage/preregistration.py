@@ -16,9 +16,9 @@ from evsys_record.files import read_json
 from evsys_record.hashing import digest
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.lineage.experiments import earlier_index, looked_up
+from evsys_runtime.experiment.lineage.experiments import earlier_index, query_index
 
-__all__ = ["CHANGED", "PREREGISTERED", "child_of", "preregistered", "question_changed"]
+__all__ = ["CHANGED", "PREREGISTERED", "child_of", "preregister", "question_changed"]
 
 PREREGISTERED, CHANGED = "preregistered", "question_changed"
 """The keys of experiment.json."""
@@ -30,7 +30,7 @@ def child_of(plan: Plan, experiment_id: str | None) -> Plan:
     return attrs.evolve(plan, experiment=attrs.evolve(plan.experiment, metadata=metadata))
 
 
-def preregistered(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
+def preregister(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
     """What is asked, and its `digest`; `arms` is that of the compared recipes, None where a search is to find them."""
     metadata, confirm = plan.experiment.metadata, plan.experiment.confirm
     asked: dict[str, Any] = {
@@ -78,10 +78,10 @@ def question_changed(
             "r.experiment = e.id AND r.state = 'completed') ORDER BY e.moment, e.folder LIMIT 1"
         )
         if forks is not None:
-            found = looked_up(index, query.format("e.folder = ?"), (forks.name,), tell)
+            found = query_index(index, query.format("e.folder = ?"), (forks.name,), tell)
         else:
             of_arms = "e.id IN (SELECT experiment FROM label WHERE kind = 'arms' AND value = ?)"
-            found = looked_up(index, query.format(of_arms), (asked["arms"],), tell)
+            found = query_index(index, query.format(of_arms), (asked["arms"],), tell)
     for (folder,) in found:
         try:
             before = read_json(experiments / folder / "experiment.json").get(PREREGISTERED)
@@ -98,7 +98,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
     before = {"checkpoint": "last", **before}  # records of earlier versions compared the last ones
     for key in sorted((before.keys() | now.keys()) - {"arms", "digest", "benchmarks"}):
         if before.get(key) != now.get(key):
-            yield f"{key} was {_said(before.get(key))} and is {_said(now.get(key))}"
+            yield f"{key} was {_value_text(before.get(key))} and is {_value_text(now.get(key))}"
     then, there = before.get("benchmarks") or {}, now.get("benchmarks") or {}
     for name in sorted(then.keys() | there.keys()):
         if then.get(name) == there.get(name):
@@ -113,7 +113,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
             yield f"benchmark {name} has other {' and '.join(changed)}"
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_said(value[key])}" for key in sorted(value)) + "}"
+        return "{" + ", ".join(f"{key}: {_value_text(value[key])}" for key in sorted(value)) + "}"
     return "not set" if value is None else repr(value) if isinstance(value, str) else str(value)

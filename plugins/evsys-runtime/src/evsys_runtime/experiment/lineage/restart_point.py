@@ -17,7 +17,7 @@ from evsys_record.result_trees import read_as
 from evsys_record.run_record import RunRecord
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.results import in_task_order
-from evsys_runtime.experiment.budget.spending import paid_by
+from evsys_runtime.experiment.budget.spending import usage_of_run
 from evsys_runtime.training.checkpoints import restorable
 from evsys_runtime.training.retreat import RetreatKind
 
@@ -26,7 +26,7 @@ __all__ = [
     "LOST",
     "PASSED_OVER",
     "RETREATED",
-    "TakenUp",
+    "RestartPoint",
     "is_final",
     "is_whole",
     "note_trained",
@@ -56,7 +56,7 @@ LOST = "it was cut off, and no checkpoint of its step exists to replay it from"
 
 
 @attrs.frozen(kw_only=True)
-class TakenUp:
+class RestartPoint:
     """What is there of a run.
 
     Attributes:
@@ -127,7 +127,7 @@ class TakenUp:
             return {}
         return {"reason": "resume", "parent": self.attempt, "from_step": self.step}
 
-    def lost(self, benchmarks: Iterable[BoundBenchmark], *, untrained: bool) -> list[int]:
+    def missing_evaluation_steps(self, benchmarks: Iterable[BoundBenchmark], *, untrained: bool) -> list[int]:
         """The steps before `step` whose weights some entry wanted scored and that have no score.
 
         Args:
@@ -152,7 +152,7 @@ def note_trained(record: RunRecord, result: RunResult) -> None:
     record.note(**{TRAINED: {"attempt": record.attempt, "result": as_tree(result)}})
 
 
-def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
+def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> RestartPoint:
     """Read what is there of a run, after `ExperimentRecord.recover`.
 
     Args:
@@ -164,17 +164,17 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
     """
     attempts, facts = record.attempts, record.facts
     if not attempts:
-        return TakenUp()
+        return RestartPoint()
     result = _result(record, benchmarks)
     saved = sorted(record.checkpoints.complete(attempts), key=lambda entry: (entry.step, entry.attempt))
     if result is not None and _can_say_no_more(result, lambda: {entry.step for entry in saved}):
-        return TakenUp(attempt=attempts[-1].n, ended=result)
+        return RestartPoint(attempt=attempts[-1].n, ended=result)
     damaged = [*facts.get(PASSED_OVER, ()), *(error.message for error in record.checkpoints.damaged())]
     odd = [f"a checkpoint is left out: {problem}" for problem in damaged]
     checkpoint = next((entry for entry in reversed(saved) if is_whole(entry, odd.append)), None)
     snapshots = {entry.step: entry for entry in saved if checkpoint and entry.step <= checkpoint.step}
     line = lineage(attempts)
-    trained = _trained(facts, line)
+    trained = _training_result(facts, line)
     if trained is not None and (checkpoint is None or checkpoint.step != trained.steps):
         trained = None  # the trained weights are gone, so they are made again
     branched = next(attempt.from_step for attempt in attempts if attempt.n == min(line))
@@ -194,11 +194,11 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
     if checkpoint is not None:
         odd += _gaps(record, checkpoint, branched)
     try:
-        paid = paid_by(record)
+        paid = usage_of_run(record)
     except (StoreError, KeyError, TypeError, ValueError) as error:
         paid = Usage()
         odd.append(f"usage of interrupted work is unknown: {error}")
-    found = TakenUp(
+    found = RestartPoint(
         attempt=attempts[-1].n,
         branched=branched,
         retreats=before + len(retreats),
@@ -210,7 +210,7 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> TakenUp:
         paid=paid,
         odd=tuple(odd),
     )
-    return attrs.evolve(found, scored=tuple(_scored(record, found)))
+    return attrs.evolve(found, scored=tuple(_reusable_evaluations(record, found)))
 
 
 def retreats_of(record: RunRecord) -> int:
@@ -285,7 +285,7 @@ def _gaps(record: RunRecord, checkpoint: CheckpointEntry, branched: int) -> Iter
             )
 
 
-def _trained(facts: Mapping[str, Any], line: Mapping[int, int | None]) -> RunResult | None:
+def _training_result(facts: Mapping[str, Any], line: Mapping[int, int | None]) -> RunResult | None:
     """What training came to, unless it isn't over, or a later attempt went back behind it."""
     noted = facts.get(TRAINED)
     if noted is None or noted["attempt"] not in line:
@@ -324,7 +324,7 @@ def _can_say_no_more(result: ArmResult, saved: Callable[[], Collection[int]]) ->
     return not lacking or (0 not in lacking and lacking.isdisjoint(saved()))
 
 
-def _scored(record: RunRecord, found: TakenUp) -> Iterable[EvaluationResult]:
+def _reusable_evaluations(record: RunRecord, found: RestartPoint) -> Iterable[EvaluationResult]:
     """Scorings of this and earlier steps that need not be repeated."""
     for line in record.read_evaluations():
         tree = line["evaluation"]

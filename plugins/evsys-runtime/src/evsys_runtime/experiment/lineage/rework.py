@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 from evsys_record.jsonl import read_jsonl
 from evsys_record.run_record import RunRecord
-from evsys_runtime.experiment.budget.budget import as_amounts
-from evsys_runtime.experiment.budget.charges import left_of
-from evsys_runtime.experiment.lineage.restart_point import RETREATS, TakenUp
+from evsys_runtime.experiment.budget.budget import amounts_of_usage
+from evsys_runtime.experiment.budget.charges import remaining_usage
+from evsys_runtime.experiment.lineage.restart_point import RETREATS, RestartPoint
 
 __all__ = ["made_again"]
 
 
-def made_again(run: RunRecord, taken: TakenUp) -> Mapping[str, float]:
+def made_again(run: RunRecord, taken: RestartPoint) -> Mapping[str, float]:
     """The amounts of a run that are used twice once it has ended, as far as its record shows them.
 
     What a run loses where it goes back behind a collapse isn't among them: that belongs to it, whoever ended the process. Its tokens
@@ -32,11 +32,11 @@ def made_again(run: RunRecord, taken: TakenUp) -> Mapping[str, float]:
     again = {"steps": float(_steps_again(run, taken))}
     if any(attempt.reason in RETREATS for attempt in run.attempts):
         return again
-    lost = taken.ended.cut_off if taken.ended is not None else left_of(taken.paid, taken.counted)
-    return {**again, **as_amounts(lost)}
+    lost = taken.ended.cut_off if taken.ended is not None else remaining_usage(taken.paid, taken.counted)
+    return {**again, **amounts_of_usage(lost)}
 
 
-def _steps_again(run: RunRecord, taken: TakenUp) -> int:
+def _steps_again(run: RunRecord, taken: RestartPoint) -> int:
     """Steps that were made twice, or are going to be; each once between two times that the run went back."""
     went_back, times = {}, 0
     for attempt in run.attempts:

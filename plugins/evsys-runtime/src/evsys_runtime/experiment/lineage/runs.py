@@ -11,7 +11,7 @@ import attrs
 
 from evsys_record.files import read_json
 from evsys_runtime.background import in_background
-from evsys_runtime.experiment.lineage.experiments import earlier_index, looked_up
+from evsys_runtime.experiment.lineage.experiments import earlier_index, query_index
 
 __all__ = ["EarlierRun", "EarlierRuns"]
 
@@ -61,7 +61,7 @@ class EarlierRuns:
         )
         wanted = "whether a run was there before"
         with earlier_index(self._experiments, self._own, self._tell, wanted=wanted) as index:
-            rows = looked_up(index, query, (self._own,), self._tell, wanted=wanted)
+            rows = query_index(index, query, (self._own,), self._tell, wanted=wanted)
         found = {}
         for experiment, run_id, folder, identity in rows:
             if identity is not None and folder is not None:

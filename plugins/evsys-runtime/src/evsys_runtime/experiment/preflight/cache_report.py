@@ -30,7 +30,7 @@ def lookups(folder: Path, *, benchmark: str | None = None) -> list[Lookup]:
     found = {
         (lookup.run, lookup.benchmark, lookup.step, lookup.model): lookup
         for run in _runs(folder)
-        for lookup in _of(run)
+        for lookup in _read_lookups(run)
     }
     wanted = [lookup for lookup in found.values() if benchmark in (None, lookup.benchmark)]
     if not wanted and benchmark is not None:
@@ -52,7 +52,7 @@ def _runs(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("runs/*/run.json"))
 
 
-def _of(run_dir: Path) -> Iterator[Lookup]:
+def _read_lookups(run_dir: Path) -> Iterator[Lookup]:
     run_id = str(read_json(run_dir / "run.json")["run_id"])
     fields = {field.name for field in attrs.fields(Lookup)}
     for line in read_jsonl(run_dir / LOOKUPS, missing_ok=True):

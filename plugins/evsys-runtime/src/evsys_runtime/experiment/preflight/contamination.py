@@ -44,13 +44,13 @@ def flagged_tasks(session: Session) -> Mapping[str, Mapping[str, Match]]:
     Returns:
         By benchmark entry the ids of the tasks that were found, with their closest match.
     """
-    trained = _trained_on(session)
+    trained = _training_rows(session)
     if not (session.benchmarks and trained):
         return {}
     entries = [Entry(name=b.name, split=b.split, tasks=b.tasks) for b in session.benchmarks]
     try:
         index = TaskIndex(entries)
-        datasets = tuple(_checked(rows, shape, index, entries) for (_, shape), rows in trained.items())
+        datasets = tuple(_check_rows(rows, shape, index, entries) for (_, shape), rows in trained.items())
         check = DataCheck(
             flagged=sum(len(entry.flagged) for dataset in datasets for entry in dataset.benchmarks),
             datasets=datasets,
@@ -63,7 +63,7 @@ def flagged_tasks(session: Session) -> Mapping[str, Mapping[str, Match]]:
     return best_matches(entry for dataset in datasets for entry in dataset.benchmarks)
 
 
-def _trained_on(session: Session) -> dict[tuple[str, Shape], _Rows]:
+def _training_rows(session: Session) -> dict[tuple[str, Shape], _Rows]:
     """The rows of the runs that have some, by their content and shape."""
     found: dict[tuple[str, Shape], _Rows] = {}
     for arm in session.plan.arms:
@@ -87,7 +87,7 @@ def _source(arm: ArmConfig, lineage: Sequence[Mapping[str, Any]]) -> str:
     return next((str(name) for name in named if name), str(lineage[0]["source"]) if lineage else "rows")
 
 
-def _checked(rows: _Rows, shape: Shape, index: TaskIndex, entries: Sequence[Entry]) -> DatasetCheck:
+def _check_rows(rows: _Rows, shape: Shape, index: TaskIndex, entries: Sequence[Entry]) -> DatasetCheck:
     scan = Scan(index)
     for row in parse_rows(_lines(rows.path), shape):
         scan.add(row)

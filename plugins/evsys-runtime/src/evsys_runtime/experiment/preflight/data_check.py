@@ -69,7 +69,9 @@ def check_data(
         raise ConfigError(f"no arm is called {arm!r}", hint=f"arms: {names}")
     entries = _entries(plan) if needs_benchmark or plan.experiment.metadata.benchmarks else []
     index = TaskIndex(entries)
-    checks = tuple(_checked(plan, dataset, index, entries, advanced) for dataset in _datasets(plan, arms))
+    checks = tuple(
+        _check_dataset(plan, dataset, index, entries, advanced) for dataset in _datasets(plan, arms)
+    )
     flagged = sum(len(entry.flagged) for check in checks for entry in check.benchmarks)
     return DataCheck(flagged=flagged, datasets=checks)
 
@@ -124,7 +126,7 @@ def _datasets(plan: Plan, arms: Sequence[ArmConfig]) -> list[_Dataset]:
     return list(found.values())
 
 
-def _checked(
+def _check_dataset(
     plan: Plan, dataset: _Dataset, index: TaskIndex, entries: Sequence[Entry], advanced: Advanced
 ) -> DatasetCheck:
     scan = Scan(index)

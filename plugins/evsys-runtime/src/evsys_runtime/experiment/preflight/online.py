@@ -53,7 +53,7 @@ async def ask_backends(plan: Plan) -> int:
                         if len({one.name for one in plan.looked_at}) == 1
                         else f" (in the arm {arm.name!r})"
                     )
-                    problems += [_in_run(one, place, where, plan) for one in error.problems]
+                    problems += [_place_in_run(one, place, where, plan) for one in error.problems]
     if problems:
         raise ConfigError(problems)
     return len(asked)
@@ -63,11 +63,11 @@ def _build(plan: Plan, kind: str, name: str, params: Mapping[str, Any]) -> Any:
     return plan.registry.build(kind, name, resolve(params))
 
 
-def _in_run(problem: Problem, place: str, where: str, plan: Plan) -> Problem:
-    path = _in_file(problem.path.replace("$.", place, 1), plan)
+def _place_in_run(problem: Problem, place: str, where: str, plan: Plan) -> Problem:
+    path = _place_in_file(problem.path.replace("$.", place, 1), plan)
     return attrs.evolve(problem, path=path, message=problem.message + where)
 
 
-def _in_file(path: str, plan: Plan) -> str:
+def _place_in_file(path: str, plan: Plan) -> str:
     """Where a place of a run is in the file, where that is known."""
     return path.replace("$.", "$.run.", 1) if "run" in plan.document.tree else path

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evsys_record.index import Index
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 
-__all__ = ["entry_of", "final_test_warnings", "planned_tests", "tests_among"]
+__all__ = ["entry_of", "final_test_warnings", "find_final_tests", "planned_tests"]
 
 
 def entry_of(bound: BoundBenchmark) -> ScoredEntry:
@@ -28,7 +28,7 @@ def entry_of(bound: BoundBenchmark) -> ScoredEntry:
     )
 
 
-def tests_among(
+def find_final_tests(
     entries: Sequence[ScoredEntry], index: Index | None, tell: Callable[[str], None]
 ) -> Mapping[str, str]:
     """The `val` entries whose tasks are those of a final test, with that test in words.
@@ -41,7 +41,7 @@ def tests_among(
         tell: gets why the record can't be read.
     """
     declared = [(f"the final test {one.name!r}", one) for one in entries if one.split == "test"]
-    declared += [] if index is None else _declared(index, tell)
+    declared += [] if index is None else _declared_tests(index, tell)
     found = {}
     for entry in entries:
         test = next((words for words, one in declared if one.is_same(entry)), None)
@@ -50,7 +50,7 @@ def tests_among(
     return found
 
 
-def _declared(index: Index, tell: Callable[[str], None]) -> list[tuple[str, ScoredEntry]]:
+def _declared_tests(index: Index, tell: Callable[[str], None]) -> list[tuple[str, ScoredEntry]]:
     from evsys_record.looks import (
         entries_on_record,  # as `evsys validate` without records needs none of it
     )
@@ -71,7 +71,7 @@ def final_test_warnings(
     """A warning for each `val` entry whose tasks are those of a final test; see `tests_among`."""
     return [
         f"benchmark {name!r} is split: val and has the tasks of {test}: what is chosen by its scores has seen the test"
-        for name, test in tests_among(entries, index, tell).items()
+        for name, test in find_final_tests(entries, index, tell).items()
     ]
 
 

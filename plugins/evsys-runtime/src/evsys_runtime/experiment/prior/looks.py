@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evsys_record.index import Index
     from evsys_runtime.experiment.state.session import Session
 
-__all__ = ["SeriesSoFar", "as_taken", "look_series", "put_into_ledger"]
+__all__ = ["SeriesSoFar", "close_look", "look_series", "put_into_ledger"]
 
 
 @attrs.frozen(kw_only=True)
@@ -139,7 +139,7 @@ def put_into_ledger(session: Session, reserved: LedgerLine | None, conclusion: C
     return conclusion
 
 
-def as_taken(series: LookSeries, conclusion: Conclusion, *, complete: bool) -> LookSeries:
+def close_look(series: LookSeries, conclusion: Conclusion, *, complete: bool) -> LookSeries:
     """The series with what became of this look.
 
     Args:

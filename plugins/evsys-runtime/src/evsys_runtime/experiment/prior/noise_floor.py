@@ -14,7 +14,7 @@ from evsys_record.hashing import digest
 from evsys_record.result_trees import read_as
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ArmConfig
-from evsys_runtime.experiment.lineage.experiments import Earlier, looked_up
+from evsys_runtime.experiment.lineage.experiments import Earlier, query_index
 from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.experiment.state.starting_weights import untrained_key
 from evsys_runtime.experiment.verdict.noise import noise_floor
@@ -47,7 +47,7 @@ def known_noise(
     )
     known = (identity, session.record.experiment_id)
     index = earlier()
-    found = looked_up(index, query, known, session.warnings.append)
+    found = query_index(index, query, known, session.warnings.append)
     if index is None or not found:
         return None
     (folder,) = found[0]

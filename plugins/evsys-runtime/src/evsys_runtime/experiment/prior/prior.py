@@ -13,7 +13,7 @@ from evsys_record.look_ledger import LedgerLine
 from evsys_record.marks import similar_label
 from evsys_record.text import listed
 from evsys_runtime.config.plan import ALPHA
-from evsys_runtime.experiment.lineage.experiments import looks_before, when_asked
+from evsys_runtime.experiment.lineage.experiments import count_looks, open_on_demand
 from evsys_runtime.experiment.lineage.preregistration import CHANGED
 from evsys_runtime.experiment.prior.final_tests import entry_of, final_test_warnings
 from evsys_runtime.experiment.prior.looks import look_series
@@ -25,14 +25,14 @@ from evsys_stats.alpha_spending import level_of_look
 if TYPE_CHECKING:
     from evsys_runtime.experiment.state.session import Session
 
-__all__ = ["KnownBefore", "known_before"]
+__all__ = ["PriorEvidence", "collect_prior"]
 
 
 _REBUILT = "the ledger of looks was missing once and was made again from the experiments on record: looks of deleted experiments aren't counted"
 
 
 @attrs.frozen(kw_only=True)
-class KnownBefore:
+class PriorEvidence:
     """`noise` is the noise floor, `deviation` how far runs of similar recipes differ, `looks` are earlier scorings of the tasks of `test` entries, `changed` says in lines what was
     asked otherwise in the experiment `changed_since`. `series` has the looks at the question by the benchmark entry that it is asked on, `reserved` is the look that the ledger keeps for this conclusion, `spent_tests` warns of
     `val` entries that have the tasks of a final test.
@@ -47,7 +47,7 @@ class KnownBefore:
     reserved: LedgerLine | None = None
     spent_tests: tuple[str, ...] = ()
 
-    def at_level(self, question: Question) -> Question:
+    def adjust_level(self, question: Question) -> Question:
         """The question at the level that earlier looks at it leave."""
         series = self.series.get(question.benchmark)
         if series is None:
@@ -55,7 +55,7 @@ class KnownBefore:
         coming = level_of_look(series.number + 1, ALPHA)
         return attrs.evolve(question, level=series.level, next_level=coming)
 
-    def told_in(self, conclusion: Conclusion) -> Conclusion:
+    def add_warnings(self, conclusion: Conclusion) -> Conclusion:
         """The conclusion with what weakens it of that."""
         looks = {name: count for name, count in self.looks.items() if name in conclusion.test_looks}
         return attrs.evolve(
@@ -95,9 +95,9 @@ def _fell_back(conclusion: Conclusion) -> Iterator[str]:
         yield f"{listed(held)} was SUPPORTED on this question, and this look is {conclusion.verdict}: read both together"
 
 
-def known_before(
+def collect_prior(
     session: Session, questions: Sequence[Question], results: Sequence[ArmResult], *, concludes: bool = False
-) -> KnownBefore:
+) -> PriorEvidence:
     """What is known alongside the results. Blocking; what can't be looked up is listed in the session's warnings.
 
     Args:
@@ -108,11 +108,13 @@ def known_before(
     """
     record = session.record
     changed = record.facts.get(CHANGED) or {}
-    known = KnownBefore(changed_since=changed.get("experiment_id"), changed=tuple(changed.get("changes", ())))
+    known = PriorEvidence(
+        changed_since=changed.get("experiment_id"), changed=tuple(changed.get("changes", ()))
+    )
     entries = [] if session.options.dry else [entry_of(bound) for bound in session.benchmarks]
     tests = [entry for entry in entries if entry.split == "test"]
     tell = session.warnings.append
-    with when_asked(record.directory.parent, record.experiment_id, tell) as earlier:
+    with open_on_demand(record.directory.parent, record.experiment_id, tell) as earlier:
         if questions:
             found = {
                 question.benchmark: look_series(
@@ -133,6 +135,6 @@ def known_before(
                 reserved=None if last is None else last.reserved,
             )
         beside = evaluations_beside(record.directory.parent)
-        looks = looks_before(earlier, record.experiment_id, tests, tell, evaluations=beside)
+        looks = count_looks(earlier, record.experiment_id, tests, tell, evaluations=beside)
         spent = final_test_warnings(entries, earlier() if questions else None, tell)
         return attrs.evolve(known, looks=looks, spent_tests=tuple(spent))

@@ -20,14 +20,14 @@ from evsys_runtime.data.ingredients import differences
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.state.resolved import (
     arms_by_id,
-    resolved_then,
+    recorded_resolution,
     resolved_tree,
     with_confirm_seeds,
 )
 
 __all__ = [
-    "as_it_began",
     "odd_changes",
+    "original_plan",
     "refuse",
     "refuse_changes",
     "scored_outside_harness",
@@ -49,19 +49,19 @@ def refuse_changes(
     Raises:
         ConfigError: something differs; every difference.
     """
-    facts, then = record.facts, resolved_then(record)
+    facts, then = record.facts, recorded_resolution(record)
     problems = []
     if digest_bytes(record.config_bytes) != facts["config_hash"]:
         problems.append("config.yaml in the record is not the file that the experiment began with")
     problems += _benchmarks(facts.get("benchmarks") or {}, benchmarks)
     if then is not None:
         now = redactor.tree(resolved_tree(plan, benchmarks))
-        problems += [f"resolved.json: {line}" for line in _resolved(then, now)]
+        problems += [f"resolved.json: {line}" for line in _resolved_changes(then, now)]
         problems += _versions(facts["provenance"]["evsys"], then)
     refuse(record, problems)
 
 
-def as_it_began(plan: Plan, directory: Path) -> Plan:
+def original_plan(plan: Plan, directory: Path) -> Plan:
     """The plan of an experiment on record, without what a key selects by default added after it began."""
     try:
         tree = read_json(directory / "resolved.json")
@@ -88,7 +88,7 @@ def _with_first_tasks(plan: Plan, older: Collection[str]) -> Plan:
 
 def scored_outside_harness(record: ExperimentRecord) -> bool:
     """Whether it began when only `run.agent` reached scorings, not what the algorithm's params name. It is finished that way."""
-    then = resolved_then(record)
+    then = recorded_resolution(record)
     return then is not None and not all("harness" in arm for arm in then["arms"])
 
 
@@ -108,12 +108,12 @@ def refuse(record: ExperimentRecord, problems: Sequence[str]) -> None:
 def odd_changes(record: ExperimentRecord, plan: Plan) -> Iterator[str]:
     """What differs and may change last bits, and what couldn't be compared: a line for each."""
     path = record.directory / "resolved.json"
-    if path.exists() and resolved_then(record) is None:
+    if path.exists() and recorded_resolution(record) is None:
         yield f"{path} is damaged: whether defaults have changed since is unknown; it is rebuilt"
     then, now = record.facts["provenance"], collect(plan.project_root)
     for what in ("libraries", "environment"):
         for found in differences(now[what], then[what]):
-            yield f"resumed with {found.path} {_said(found.wanted)}, begun with {_said(found.found)}: last bits may differ"
+            yield f"resumed with {found.path} {_value_text(found.wanted)}, begun with {_value_text(found.found)}: last bits may differ"
     if (begun := then["python"]["version"]) != platform.python_version():
         yield f"resumed with Python {platform.python_version()}, begun with {begun}: last bits may differ"
 
@@ -129,7 +129,7 @@ def _benchmarks(then: Mapping[str, Any], benchmarks: Sequence[BoundBenchmark]) -
                 yield f"{what} of benchmark {bound.name!r} changed since ({known.get(key)} then, {now} now)"
 
 
-def _resolved(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _resolved_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     planned = {arm["run_id"] for arm in now["arms"]}
     # Arms added on the way are made of the same file; proposals.jsonl has them.
     then = {**OLDER, **then, "arms": [arm for arm in then["arms"] if arm["run_id"] in planned]}
@@ -143,7 +143,7 @@ def _resolved(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     for found in differences(arms_by_id(now), arms_by_id(then)):
         if found.path.endswith(".max_turns") and (found.found, found.wanted) == (1, None):
             continue  # the default was 1 answer, and runs whose agents asked for more could not train
-        yield f"{found.path} was {_said(found.found)} and is {_said(found.wanted)}"
+        yield f"{found.path} was {_value_text(found.found)} and is {_value_text(found.wanted)}"
 
 
 def _versions(then: Mapping[str, str], resolved: Mapping[str, Any]) -> Iterator[str]:
@@ -167,5 +167,5 @@ def _distributions(tree: Any) -> Iterator[str]:
             yield from _distributions(value)
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return "not there" if value is None else str(value)

@@ -11,13 +11,13 @@ import attrs
 from evsys_runtime.config import paths
 from evsys_runtime.config.plan import Plan
 
-__all__ = ["at_home"]
+__all__ = ["relocate_plan"]
 
 _PROSE = frozenset({"rows", "hypothesis", "description", "system_prompt", "tags"})
 """Keys of texts that name no place, however they look."""
 
 
-def at_home(plan: Plan, directory: Path, overrides: tuple[str, ...] = ()) -> Plan:
+def relocate_plan(plan: Plan, directory: Path, overrides: tuple[str, ...] = ()) -> Plan:
     """The plan of an experiment on record, whose `output_dir` is the folder that the record is in.
 
     A warning names every place outside of the project that the file names, before it is used.

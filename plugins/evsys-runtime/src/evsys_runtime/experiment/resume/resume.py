@@ -17,7 +17,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.arm.data import rows_of
-from evsys_runtime.experiment.lineage.restart_point import TakenUp, is_final, take_up
+from evsys_runtime.experiment.lineage.restart_point import RestartPoint, is_final, take_up
 from evsys_runtime.experiment.lineage.rework import made_again
 from evsys_runtime.experiment.open_session import session_over
 from evsys_runtime.experiment.preflight.data_check import data_key, shape_of
@@ -31,27 +31,27 @@ from evsys_runtime.experiment.resume.changes import (
 from evsys_runtime.experiment.resume.fork import branch_off
 from evsys_runtime.experiment.resume.unfinished import CONCLUDED
 from evsys_runtime.experiment.stages.next_stage import still_to_come
-from evsys_runtime.experiment.state.arm_sources import grown
+from evsys_runtime.experiment.state.arm_sources import add_recorded_arms
 from evsys_runtime.experiment.state.identity import plugin_versions
 from evsys_runtime.experiment.state.options import Options
 from evsys_runtime.experiment.state.remaining_steps import steps_left
-from evsys_runtime.experiment.state.resolved import resolved_then, resolved_tree
+from evsys_runtime.experiment.state.resolved import recorded_resolution, resolved_tree
 from evsys_runtime.experiment.state.secrets import redactor_of
 from evsys_runtime.experiment.state.session import ArmSource, Session, run_id_of
 from evsys_runtime.experiment.state.starting_weights import untrained_key
 
 __all__ = [
-    "known_grader_warnings",
     "left_to_do",
+    "recorded_grader_warnings",
     "reopen",
+    "restart_points",
     "result_on_record",
-    "taken_up",
-    "taken_up_session",
+    "resume_session",
     "to_resume",
 ]
 
 
-def taken_up_session(
+def resume_session(
     record: ExperimentRecord,
     plan: Plan,
     options: Options,
@@ -71,9 +71,9 @@ def taken_up_session(
     redactor = redactor_of(plan)
     refuse_changes(record, plan, benchmarks, redactor)
     record.recover()
-    plan = grown(plan, record, sources)
+    plan = add_recorded_arms(plan, record, sources)
     branch_off(record, plan)
-    taken = taken_up(record, plan, benchmarks)
+    taken = restart_points(record, plan, benchmarks)
     ended = {run_id: found.ended for run_id, found in taken.items() if found.ended is not None}
     facts = record.facts
     concluded = facts["finished"] is not None and facts["status"] in CONCLUDED
@@ -82,7 +82,7 @@ def taken_up_session(
     session = session_over(record, plan, options, benchmarks, redactor, sources=sources)
     session.scores_outside_harness = scored_outside_harness(record)
     session.results.update(ended)
-    session.taken_up = taken
+    session.restart_points = taken
     _count_once(session)
     _refuse_low_limits(session)
     _refuse_changed_runs(session)
@@ -94,7 +94,7 @@ def taken_up_session(
 def reopen(session: Session, adjusted: Sequence[str]) -> None:
     """Put on record that the experiment continues, and what was set again for that; what it had concluded is set aside."""
     record, plan = session.record, session.plan
-    then = resolved_then(record)
+    then = recorded_resolution(record)
     if then is None or len(then["arms"]) < len(plan.arms):  # it was killed before, or the file is damaged
         record.write_resolved(resolved_tree(plan, session.benchmarks))
     launched = {"time": now(), "provenance": collect(plan.project_root)}
@@ -133,7 +133,7 @@ def result_on_record(record: ExperimentRecord) -> ExperimentResult:
     return read_as(ExperimentResult, tree)
 
 
-def known_grader_warnings(record: ExperimentRecord) -> list[str] | None:
+def recorded_grader_warnings(record: ExperimentRecord) -> list[str] | None:
     """What the check of the graders warned of when the experiment began; None where it is to be made, or made again."""
     path = record.directory / GRADER_CHECK
     if not path.exists():
@@ -144,9 +144,9 @@ def known_grader_warnings(record: ExperimentRecord) -> list[str] | None:
         return None
 
 
-def taken_up(
+def restart_points(
     record: ExperimentRecord, plan: Plan, benchmarks: Sequence[BoundBenchmark]
-) -> dict[str, TakenUp]:
+) -> dict[str, RestartPoint]:
     """What is there of the runs of an experiment, by run, after `ExperimentRecord.recover`.
 
     Raises:
@@ -165,12 +165,12 @@ def _count_once(session: Session) -> None:
     budget = session.budget
     if budget is None:
         return
-    for run_id, found in session.taken_up.items():
+    for run_id, found in session.restart_points.items():
         run = session.record.find_run(run_id)
         if run is None or found.attempt is None:
             continue
         try:
-            budget.made_again(run_id, made_again(run, found))
+            budget.add_rework(run_id, made_again(run, found))
         except (StoreError, KeyError, TypeError) as error:
             session.warnings.append(f"what {run_id} used twice isn't known, and counts twice: {error}")
 
@@ -181,10 +181,10 @@ def _refuse_low_limits(session: Session) -> None:
     if budget is None:
         return
     before = (session.record.facts.get("budget") or {}).get("limits", {})
-    low = budget.below_spent(before)
+    low = budget.limits_below_spending(before)
     if not low:
         return
-    needed = _steps_needed(session, budget.spent("steps")) if "steps" in low else None
+    needed = _steps_needed(session, budget.spending("steps")) if "steps" in low else None
     enough = "" if needed is None else f"; budget.steps={needed:.0f} pays for what is left"
     raise ConfigError(
         f"{session.record.experiment_id} can't continue with less than is spent: {'; '.join(map(budget.words, low))}",
@@ -216,7 +216,7 @@ def _refuse_changed_runs(session: Session) -> None:
         for name, then in facts["plugins"].items():
             if versions.get(name) != then:
                 problems.append(f"{run_id}: {name} was {then} and is {versions.get(name, 'not used')}")
-        data = _loaded(session, arm, loaded)
+        data = _load_rows(session, arm, loaded)
         if data.fingerprint != facts["data"]["fingerprint"]:
             problems.append(
                 f"{run_id}: the rows have changed since ({facts['data']['fingerprint']} then, {data.fingerprint} now)"
@@ -225,7 +225,9 @@ def _refuse_changed_runs(session: Session) -> None:
     refuse(session.record, problems)
 
 
-def _loaded(session: Session, arm: ArmConfig, loaded: dict[str, MaterializedDataset]) -> MaterializedDataset:
+def _load_rows(
+    session: Session, arm: ArmConfig, loaded: dict[str, MaterializedDataset]
+) -> MaterializedDataset:
     """The rows of a run; runs that have the same get one object."""
     shape = shape_of(session.plan, arm)
     key = data_key(arm, shape, session.seeds(arm)("data"))
@@ -234,7 +236,7 @@ def _loaded(session: Session, arm: ArmConfig, loaded: dict[str, MaterializedData
     return loaded[key]
 
 
-def _simulated(session: Session, arm: ArmConfig) -> bool:
+def _is_simulated(session: Session, arm: ArmConfig) -> bool:
     """Whether a run's backend only imitates a model, or its server's does, as the run's record says."""
     run = session.record.find_run(run_id_of(arm))
     made = (run.facts.get("backend") if run is not None else None) or {}
@@ -245,12 +247,12 @@ def _simulated(session: Session, arm: ArmConfig) -> bool:
 def _share(session: Session) -> None:
     """Let the other runs have the scores that are on record and that runs share."""
     for arm in session.plan.arms:
-        taken = session.taken_up.get(run_id_of(arm))
+        taken = session.restart_points.get(run_id_of(arm))
         if taken is None:
             continue
         done = taken.ended is not None
         scored: Sequence[EvaluationResult] = taken.ended.evaluations if taken.ended else taken.scored
-        if done and _simulated(session, arm):
+        if done and _is_simulated(session, arm):
             session.simulated.add(arm.run.backend.kind)
         by_name = {benchmark.name: benchmark for benchmark in session.benchmarks_of(arm)}
         for result in scored:

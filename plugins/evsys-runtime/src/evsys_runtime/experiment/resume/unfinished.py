@@ -16,7 +16,7 @@ from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.root import find_project_root
 from evsys_runtime.experiment.state.facts import KEPT_OPTIONS
 from evsys_runtime.experiment.state.resolved import ADJUSTABLE
-from evsys_runtime.experiment.state.secrets import said
+from evsys_runtime.experiment.state.secrets import redact_override
 
 __all__ = ["CONCLUDED", "Unfinished", "newest_unfinished"]
 
@@ -77,7 +77,7 @@ class Unfinished:
             raise ConfigError(
                 f"{name} has no record of how it was launched, so it can't be resumed", hint="run it again"
             )
-        _refuse_without(name, launch, injected)
+        _require_injections(name, launch, injected)
         root = Path(os.path.normpath(record.directory / launch["project_root"]))
         if not root.is_dir():
             root = find_project_root(record.directory / "config.yaml")
@@ -101,7 +101,7 @@ class Unfinished:
         )
 
 
-def _refuse_without(name: str, launch: Mapping[str, Any], injected: Collection[str]) -> None:
+def _require_injections(name: str, launch: Mapping[str, Any], injected: Collection[str]) -> None:
     """Refuse to continue without the functions and benchmarks that an experiment was launched with."""
     injects = launch.get("injects", ["train_fn"] if launch["injected"] else [])
     lacking = [option for option in injects if option not in injected]
@@ -148,7 +148,7 @@ def newest_unfinished(
             continue
         if config_hash is not None and facts["config_hash"] != config_hash:
             continue
-        if overrides is not None and facts["overrides"] != [said(each) for each in overrides]:
+        if overrides is not None and facts["overrides"] != [redact_override(each) for each in overrides]:
             continue
         if facts["status"] == RUNNING and ExperimentLock(directory).holder() is not None:
             held = held or directory

@@ -8,7 +8,7 @@ from evsys.types import Comparison, RunDeviation
 from evsys_runtime.config.model import FEWEST_SEEDS, MOST_SEEDS, SEEDS_BY_DEFAULT
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.run_deviation import deviation_words
-from evsys_runtime.experiment.verdict.tables import signed
+from evsys_runtime.experiment.verdict.tables import signed_text
 from evsys_stats.power import fewest_runs
 from evsys_stats.recipe import MIN_SEEDS
 
@@ -61,5 +61,5 @@ def confirm_seeds(
     seeds = next((n for n in range(wanted, FEWEST_SEEDS, -1) if affordable(n)), FEWEST_SEEDS)
     shown = "as many as show" if needed is not None else "the most there can be, which is too few to show"
     limited = "" if seeds == wanted else f"; the budget doesn't pay for {wanted}"
-    words = f"{shown} the expected effect of {signed(expected or 0.0)} with 80 % power"
+    words = f"{shown} the expected effect of {signed_text(expected or 0.0)} with 80 % power"
     return seeds, f"{words}{limited}; {deviation_words(deviation)}"

@@ -16,10 +16,10 @@ from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.confirm_entries import deciding_entry
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.reruns import anew, runs_of, scoring
-from evsys_runtime.experiment.prior.prior import known_before
+from evsys_runtime.experiment.prior.prior import collect_prior
 from evsys_runtime.experiment.prior.seed_audit import same_orders
 from evsys_runtime.experiment.search.confirm_seeds import confirm_seeds
-from evsys_runtime.experiment.stages.chain import as_arms
+from evsys_runtime.experiment.stages.chain import merge_stages
 from evsys_runtime.experiment.verdict.conclude import conclude
 from evsys_runtime.experiment.verdict.confirmation import Confirming
 from evsys_runtime.experiment.verdict.question import question_of
@@ -49,7 +49,7 @@ class Confirmation:
             return ()
         if any(result.status == "budget_stopped" for result in session.results.values()):
             return ()  # another one may win once there is more to spend
-        conclusion, deviation = _so_far(session)
+        conclusion, deviation = _interim_conclusion(session)
         winner = _winner(conclusion)
         if winner is None:
             return ()
@@ -78,14 +78,14 @@ class Confirmation:
         trained = [name for name in names if name != BASE_MODEL]
         repeats = plan.experiment.n_repeats
         if proposal["seeds"] == 0:
-            return [_once_more(plan, name, repeat) for repeat in range(repeats) for name in trained]
+            return [_rerun_config(plan, name, repeat) for repeat in range(repeats) for name in trained]
         seeds = range(repeats, repeats + proposal["seeds"])
         return [
             arm for repeat in seeds for name in trained for arm in anew(plan.arms, name, repeat, "confirm")
         ]
 
 
-def _once_more(plan: Plan, name: str, repeat: int) -> ArmConfig:
+def _rerun_config(plan: Plan, name: str, repeat: int) -> ArmConfig:
     """A run that scores what an arm had trained at a repeat."""
     trained = runs_of(plan.arms, name, repeat)[-1]
     return scoring(trained, trained.run_id, repeat=plan.experiment.n_repeats + repeat, purpose="confirm")
@@ -111,15 +111,15 @@ def _seeds(session: Session, winner: Comparison, deviation: RunDeviation | None)
     )
 
 
-def _so_far(session: Session) -> tuple[Conclusion, RunDeviation | None]:
+def _interim_conclusion(session: Session) -> tuple[Conclusion, RunDeviation | None]:
     """What the arms that the experiment compares say, before anything is confirmed, and how far runs of similar recipes differ."""
     plan = session.plan
     results = [session.results[arm.run_id] for arm in plan.arms if arm.run_id in session.results]
     if same_orders(results):
         return conclude(None, results), None
-    arms, question = as_arms(plan, results), question_of(plan, session.benchmarks)
-    known = known_before(session, [] if question is None else [question], arms)
-    question = question and known.at_level(question)
+    arms, question = merge_stages(plan, results), question_of(plan, session.benchmarks)
+    known = collect_prior(session, [] if question is None else [question], arms)
+    question = question and known.adjust_level(question)
     planned = planned_repeats(plan, "candidate")
     so_far = conclude(question, arms, planned=planned, noise=known.noise, deviation=known.deviation)
     return so_far, known.deviation

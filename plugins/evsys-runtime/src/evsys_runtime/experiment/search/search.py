@@ -20,7 +20,7 @@ from evsys_runtime.config.budgeting import known_steps, runs_to_confirm
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan, SuccessMetric
 from evsys_runtime.config.search_plan import PlannedSearch
-from evsys_runtime.experiment.insight.failure_regions import KnownBad
+from evsys_runtime.experiment.insight.failure_regions import FailureRegions
 from evsys_runtime.experiment.search.judged_scores import JudgedScore, judged_scores
 from evsys_runtime.experiment.state.resolved import resolved_runs
 from evsys_runtime.experiment.verdict.scores import final_scoring, value_of
@@ -28,7 +28,7 @@ from evsys_runtime.experiment.verdict.scores import final_scoring, value_of
 if TYPE_CHECKING:
     from evsys_runtime.experiment.state.session import Session
 
-__all__ = ["Searching", "history_of", "oriented", "without_arm"]
+__all__ = ["Searching", "ended_without_budget", "history_of", "oriented_score"]
 
 NAME = "search"
 """The source of its proposals."""
@@ -62,7 +62,7 @@ class Searching:
     def __init__(self, planned: PlannedSearch, registry: Registry, seed: int) -> None:
         self.planned = planned
         self.search: Search = registry.build("search", planned.spec.kind, resolve(planned.spec.params))
-        self._known_bad: KnownBad | None = None
+        self._known_bad: FailureRegions | None = None
         self._referee: Search | None = None
         if planned.spec.referee:
             self._referee = registry.build("search", "random", {"arms": ENDLESS, "seed": seed})
@@ -77,23 +77,23 @@ class Searching:
         made: list[Proposal] = []
         if any(result.status == "budget_stopped" for result in session.results.values()):
             if not running:
-                self._ended(session, made, UNPAID)
+                self._record_end(session, made, UNPAID)
             return ()
         while not any("refused" not in one for one in made):
             if len(made) >= REFUSALS:
-                self._ended(session, made, f"{REFUSALS} proposals in a row couldn't be run")
+                self._record_end(session, made, f"{REFUSALS} proposals in a row couldn't be run")
                 return made
             history = history_of(session, [*there, *made])
-            asked = self._asked(history)
+            asked = self._propose(history)
             if not asked:
                 if not running:
-                    self._ended(session, made, "it has nothing more to propose")
+                    self._record_end(session, made, "it has nothing more to propose")
                 return made
             for values, by in asked:
                 proposal = self._proposal(session, [*there, *made], history, values, by)
                 if "refused" not in proposal and not self._affordable(session, proposal, made):
                     if not running and not made:
-                        self._ended(session, made, UNPAID)
+                        self._record_end(session, made, UNPAID)
                     return made
                 made.append(proposal)
         return made
@@ -114,7 +114,7 @@ class Searching:
 
     # --- one proposal ---------------------------------------------------------------------------------------------
 
-    def _asked(self, history: Sequence[Entry]) -> list[tuple[Mapping[str, Any], str]]:
+    def _propose(self, history: Sequence[Entry]) -> list[tuple[Mapping[str, Any], str]]:
         """What is proposed now, and by whom. The referee takes its share of the places that the search wants to fill."""
         kind, space = self.planned.spec.kind, self.planned.space.axes
         with boundary("search", kind):
@@ -152,17 +152,17 @@ class Searching:
         except ConfigError as error:
             session.log.warning("search.refused", n=len(there), reason=error.message)
             return {**proposal, "refused": error.message}
-        bad = self._known_bad_of(session, run)
+        bad = self._failure_regions(session, run)
         return {**proposal, "name": name, "digest": arm.digest, **({"known_bad": bad} if bad else {})}
 
-    def _known_bad_of(self, session: Session, arm: ArmConfig) -> list[str]:
+    def _failure_regions(self, session: Session, arm: ArmConfig) -> list[str]:
         """The regions that an arm lies in where earlier experiments failed. It is run all the same: a search may know better."""
         if self._known_bad is None:
             record = session.record
-            self._known_bad = KnownBad.before(
+            self._known_bad = FailureRegions.from_earlier(
                 record.directory.parent, record.experiment_id, session.warnings.append
             )
-        bad = self._known_bad.of_run(resolved_runs(session.plan, [arm])[arm.label])
+        bad = self._known_bad.regions_of_run(resolved_runs(session.plan, [arm])[arm.label])
         if bad:
             session.log.warning("search.known_bad", arm=arm.name, regions=bad)
         return bad
@@ -178,7 +178,7 @@ class Searching:
         confirming, scored = runs_to_confirm(experiment)
         return session.budget.pays_for(repeats + waiting + confirming, steps, scored=scored)
 
-    def _ended(self, session: Session, made: Sequence[Proposal], reason: str) -> None:
+    def _record_end(self, session: Session, made: Sequence[Proposal], reason: str) -> None:
         """Say why there are no more arms, and count what was proposed: once, and again where there came more since."""
         there = [*_proposals(session), *made]
         twins = sum("twin" in one for one in there)
@@ -199,7 +199,7 @@ class Searching:
             session.warnings.append(f"no arm of the search was run, since {reason}{last}")
 
 
-def without_arm(session: Session) -> bool | None:
+def ended_without_budget(session: Session) -> bool | None:
     """Whether it is for want of budget that a search came to its end without an arm; None where there are some, or no search."""
     if session.plan.search is None or any(arm.purpose == "candidate" for arm in session.plan.arms):
         return None
@@ -250,11 +250,11 @@ def history_of(session: Session, proposals: Sequence[Proposal] | None = None, re
             repeats = range(session.plan.experiment.n_repeats)
             results = [session.results.get(f"{proposal['name']}-s{number}") for number in repeats]
             entry |= _outcome(results, success)
-        told.append({**entry, **_judged(scores.get(proposal["n"], ()))})
+        told.append({**entry, **_judging_scores(scores.get(proposal["n"], ()))})
     return told
 
 
-def _judged(scores: Sequence[JudgedScore]) -> Entry:
+def _judging_scores(scores: Sequence[JudgedScore]) -> Entry:
     """The scores by which an arm was judged in its training, and at which of them it was stopped."""
     stopped_at = next((one.step for one in scores if not one.keep), None)
     return {"scores": [[one.step, one.score] for one in scores], "stopped_at": stopped_at}
@@ -270,7 +270,7 @@ def _outcome(results: Sequence[ArmResult | None], success: SuccessMetric | None)
     if odd is not None:
         why = odd.failure.message if odd.failure is not None else odd.run.stop_reason if odd.run else None
         return {"status": odd.status, "score": None, "steps": steps, "reason": why or odd.status}
-    scores = [oriented(result, success) for result in known]
+    scores = [oriented_score(result, success) for result in known]
     finite = [score for score in scores if score is not None and math.isfinite(score)]
     stopped = next(
         (result.run.stop_reason for result in known if result.run and result.run.stop_reason), None
@@ -285,7 +285,7 @@ def _outcome(results: Sequence[ArmResult | None], success: SuccessMetric | None)
     return {"status": "completed", "score": sum(finite) / len(finite), "steps": steps, "reason": stopped}
 
 
-def oriented(result: ArmResult, success: SuccessMetric | None) -> float | None:
+def oriented_score(result: ArmResult, success: SuccessMetric | None) -> float | None:
     """The success metric of what a run ended with, so that more is better; None where it has none."""
     value = None if success is None else value_of(final_scoring(result, success.benchmark), success.metric)
     if success is None or value is None:

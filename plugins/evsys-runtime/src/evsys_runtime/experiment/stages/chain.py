@@ -15,7 +15,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.experiment.state.session import Session
 from evsys_runtime.training.checkpoints import find_checkpoint
 
-__all__ = ["Start", "as_arms", "resulting_weights", "start_of"]
+__all__ = ["Start", "merge_stages", "resulting_weights", "start_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -61,12 +61,12 @@ def start_of(session: Session, arm: ArmConfig, model: ModelSpec) -> Start:
             hint="an algorithm saves them with ctx.checkpoints.save",
         )
     entry.verify()
-    model = attrs.evolve(model, init_from_checkpoint=_named(entry.directory, root))
+    model = attrs.evolve(model, init_from_checkpoint=_folder_name(entry.directory, root))
     follows = {"run_id": arm.after, "step": entry.step, "files": entry.hashes}
     return Start(model=model, checkpoint=find_checkpoint(model, root), follows=follows)
 
 
-def as_arms(plan: Plan, results: Sequence[ArmResult]) -> list[ArmResult]:
+def merge_stages(plan: Plan, results: Sequence[ArmResult]) -> list[ArmResult]:
     """The results with the stages of an arm at a repeat taken together, as the verdict looks at arms.
 
     An arm is what its last stage ended with, compared with what its first one started from; what it used is the sum. An arm whose
@@ -83,11 +83,11 @@ def as_arms(plan: Plan, results: Sequence[ArmResult]) -> list[ArmResult]:
         stages = [] if arm.stage.first else stages
         stages += [] if result is None else [result]
         if arm.stage.last and stages:
-            whole.append(_as_one(stages, complete=result is not None and result.status == "completed"))
+            whole.append(_merge(stages, complete=result is not None and result.status == "completed"))
     return whole
 
 
-def _as_one(stages: Sequence[ArmResult], *, complete: bool) -> ArmResult:
+def _merge(stages: Sequence[ArmResult], *, complete: bool) -> ArmResult:
     own = [e for e in stages[0].evaluations if e.step == 0 and e.model is None]
     beside = [e for stage in stages for e in stage.evaluations if e.model is not None]
     broken = next((stage for stage in stages if stage.status != "completed"), None)
@@ -124,6 +124,6 @@ def resulting_weights(record: RunRecord, result: ArmResult) -> CheckpointEntry |
     return entry
 
 
-def _named(folder: Path, root: Path) -> str:
+def _folder_name(folder: Path, root: Path) -> str:
     """A folder as the experiment file would name it: relative to the project where it is in there."""
     return str(folder.relative_to(root)) if folder.is_relative_to(root) else str(folder)

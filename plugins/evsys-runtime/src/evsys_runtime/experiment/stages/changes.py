@@ -10,13 +10,13 @@ import numpy as np
 from evsys.types import ArmResult, LossOutcome
 from evsys_runtime.config.model import ContinualConfig
 from evsys_runtime.evaluation.metrics import BoundMetric
-from evsys_runtime.experiment.verdict.comparison import DRAWS, NOT_A_MEAN, aligned, largest_difference
+from evsys_runtime.experiment.verdict.comparison import DRAWS, NOT_A_MEAN, align, largest_difference
 from evsys_runtime.experiment.verdict.scores import ArmScore, arm_score
 from evsys_stats.claims import claim_p
 from evsys_stats.paired import Pair, Paired, paired_difference
 from evsys_stats.ranges import Range
 
-__all__ = ["Change", "Limit", "change_between"]
+__all__ = ["Change", "Limit", "compare_stages"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -32,7 +32,7 @@ class Change:
     possible: Range | None = None
     reason: str | None = None
 
-    def paired(self) -> Paired | None:
+    def signed_difference(self) -> Paired | None:
         """The difference, signed so that below 0 is a loss, with its interval and test."""
         if self.pair is None:
             return None
@@ -59,7 +59,7 @@ class Limit:
         return f"{self.name} {self.value:g}"
 
     @classmethod
-    def of(cls, continual: ContinualConfig | None) -> Limit | None:
+    def from_config(cls, continual: ContinualConfig | None) -> Limit | None:
         """The limit of an experiment; None where it has none."""
         if continual is None:
             return None
@@ -104,7 +104,7 @@ class Limit:
         )
 
 
-def change_between(
+def compare_stages(
     then: Sequence[ArmResult],
     now: Sequence[ArmResult],
     benchmark: str,
@@ -124,11 +124,11 @@ def change_between(
         arm_score(name, results, benchmark, metric.name, metric.task_value)
         for name, results in (("before", then), ("after", now))
     )
-    if (reason := _why_not(before, after)) is not None:
+    if (reason := _incomparable_reason(before, after)) is not None:
         return Change(reason=reason)
     zero_one = before.zero_one and after.zero_one
     return Change(
-        pair=aligned(
+        pair=align(
             after, before, after.clusters, largest_difference(metric.possible, after, before, rewards)
         ).pair,
         sign=1.0 if metric.direction == "max" else -1.0,
@@ -137,7 +137,7 @@ def change_between(
     )
 
 
-def _why_not(before: ArmScore, after: ArmScore) -> str | None:
+def _incomparable_reason(before: ArmScore, after: ArmScore) -> str | None:
     for score in (before, after):
         if score.invalid is not None or score.value is None:
             return score.invalid or "; ".join(score.reasons) or "not scored"

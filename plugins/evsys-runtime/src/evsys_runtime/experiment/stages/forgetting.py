@@ -12,14 +12,14 @@ from evsys.types import ArmResult, EvaluationResult, Forgetting, LossTest, Metri
 from evsys_runtime.config.chain import learned_benchmark, stage_name
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.stages.changes import Change, Limit, change_between
+from evsys_runtime.experiment.stages.changes import Change, Limit, compare_stages
 from evsys_runtime.experiment.verdict.comparison import finite
 from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of, untrained_scoring, value_of
-from evsys_runtime.experiment.verdict.tables import number, over_repeats, signed
+from evsys_runtime.experiment.verdict.tables import mean_over_repeats, number, signed_text
 from evsys_stats.intervals import Interval, student_t_quantile
 from evsys_stats.ranges import Range
 
-__all__ = ["START", "forgetting_of", "why_stopped"]
+__all__ = ["START", "forgetting_of", "stop_reason"]
 
 START = "start"
 """What the column of the starting weights is called."""
@@ -45,7 +45,7 @@ class _Row:
     def change(self, then: Sequence[ArmResult], now: Sequence[ArmResult]) -> Change:
         """Its scores after a later stage against those after its own."""
         metric = self.bound.metric(self.metric)
-        return change_between(then, now, self.benchmark, metric, self.bound.reward_range)
+        return compare_stages(then, now, self.benchmark, metric, self.bound.reward_range)
 
     def difference(self, then: ArmResult, now: ArmResult) -> float | None:
         """The later score minus the one after its own stage, signed so that below 0 is a loss; None where either is missing."""
@@ -80,18 +80,18 @@ def forgetting_of(
     return tuple(_matrix(plan, name, rows, seeds, results) for name, seeds in chains.items())
 
 
-def why_stopped(
+def stop_reason(
     plan: Plan, arm: ArmConfig, results: Mapping[str, ArmResult], benchmarks: Sequence[BoundBenchmark]
 ) -> str | None:
     """Why a stage isn't begun: after one before it, a loss beyond the limit is shown for an earlier dataset.
 
     What couldn't be scored stops nothing.
     """
-    if arm.stage is None or Limit.of(plan.experiment.continual) is None:
+    if arm.stage is None or Limit.from_config(plan.experiment.continual) is None:
         return None
     chain = [each for each in plan.arms if (each.name, each.repeat) == (arm.name, arm.repeat)]
     tests = _loss_tests(plan, _rows(plan, benchmarks), chain[: arm.stage.index], results)
-    return next((_in_words(test) for test in tests if test.outcome == "exceeded"), None)
+    return next((_test_text(test) for test in tests if test.outcome == "exceeded"), None)
 
 
 def _loss_tests(
@@ -102,7 +102,7 @@ def _loss_tests(
     All tests of a whole chain share its level (Bonferroni), so that it bounds how often a chain ends early that has lost no more than it may.
     """
     continual = plan.experiment.continual
-    limit = Limit.of(continual)
+    limit = Limit.from_config(continual)
     if continual is None or limit is None:
         return
     ends = [results.get(arm.run_id) for arm in chain]
@@ -123,11 +123,11 @@ def _loss_tests(
                 level=level,
                 outcome="undecided",
             )
-            yield _answered(asked, row.change([then], [now]), limit)
+            yield _loss_test(asked, row.change([then], [now]), limit)
 
 
-def _answered(asked: LossTest, change: Change, limit: Limit) -> LossTest:
-    difference = change.paired()
+def _loss_test(asked: LossTest, change: Change, limit: Limit) -> LossTest:
+    difference = change.signed_difference()
     if difference is None:
         return attrs.evolve(asked, reason=change.reason)
     outcome, p_value = limit.outcome(change, difference, asked.level)
@@ -141,10 +141,10 @@ def _answered(asked: LossTest, change: Change, limit: Limit) -> LossTest:
     )
 
 
-def _in_words(test: LossTest) -> str:
+def _test_text(test: LossTest) -> str:
     interval = f"95 % interval {number(test.low)} to {number(test.high)}"
     return (
-        f"after stage {test.stage} {test.benchmark}.{test.metric} has changed by {signed(test.change)} ({interval}), "
+        f"after stage {test.stage} {test.benchmark}.{test.metric} has changed by {signed_text(test.change)} ({interval}), "
         f"beyond {test.limit} (p = {test.p_value:.2g}, level {test.level:.2g})"
     )
 
@@ -193,7 +193,7 @@ def _value(scoring: EvaluationResult | None, metric: str) -> MetricValue | None:
     return value if value is not None and value.value is not None else None
 
 
-def _left(row: _Row, values: Sequence[MetricValue | None], column: int) -> float | None:
+def _retained_share(row: _Row, values: Sequence[MetricValue | None], column: int) -> float | None:
     """The share of what a benchmark's own stage had reached left after another one; None where that was nothing."""
     then, now = values[row.own], values[column]
     if then is None or now is None or then.value is None or now.value is None:
@@ -219,12 +219,14 @@ def _matrix(
         for place in range(len(rows))
     ]
     cells = [
-        [_over_seeds(values, row.possible) for values in columns]
+        [_mean_over_seeds(values, row.possible) for values in columns]
         for row, columns in zip(rows, known, strict=True)
     ]
     left = [
         [
-            _mean([_left(row, scores[place], column) for scores in by_seed]) if column >= row.own else None
+            _mean([_retained_share(row, scores[place], column) for scores in by_seed])
+            if column >= row.own
+            else None
             for column in range(len(labels))
         ]
         for place, row in enumerate(rows)
@@ -247,12 +249,12 @@ def _matrix(
         retention=tuple(map(tuple, left)),
         seeds=len(seeds),
         minimum_retention=None if continual is None else continual.minimum_retention,
-        stopped=tuple(f"{test.run}: {_in_words(test)}" for test in tests if test.outcome == "exceeded"),
+        stopped=tuple(f"{test.run}: {_test_text(test)}" for test in tests if test.outcome == "exceeded"),
         changes=tuple(tuple(cell[0] for cell in row) for row in changes),
         change_low=tuple(tuple(cell[1] for cell in row) for row in changes),
         change_high=tuple(tuple(cell[2] for cell in row) for row in changes),
         maximum_loss=None if continual is None else continual.maximum_loss,
-        level=continual.level if continual is not None and Limit.of(continual) is not None else None,
+        level=continual.level if continual is not None and Limit.from_config(continual) is not None else None,
         tests=tuple(tests),
     )
 
@@ -280,7 +282,7 @@ def _change(
         return None, None, None
     change = row.change([then for then, _, _ in pairs], [now for _, now, _ in pairs])
     by_seed = [difference for _, _, difference in pairs]
-    paired = change.paired()
+    paired = change.signed_difference()
     if paired is None or change.pair is None:
         return math.fsum(by_seed) / len(by_seed), None, None
     seeds, width = _half_width(by_seed), change.pair.largest or math.inf
@@ -289,7 +291,7 @@ def _change(
     return paired.effect, finite(max(low, -width)), finite(min(high, width))
 
 
-def _over_seeds(known: Sequence[MetricValue], possible: Range | None) -> _Cell:
+def _mean_over_seeds(known: Sequence[MetricValue], possible: Range | None) -> _Cell:
     """The mean over seeds with its 95 % interval.
 
     Both which tasks there are and which seeds were drawn are left to chance, independently: the squares of how far each of them alone leads away
@@ -298,7 +300,7 @@ def _over_seeds(known: Sequence[MetricValue], possible: Range | None) -> _Cell:
     numbers = [value.value for value in known if value.value is not None]
     if not numbers:
         return None, None, None
-    whole = over_repeats(known)
+    whole = mean_over_repeats(known)
     mean = math.fsum(numbers) / len(numbers)
     if whole.low is None or whole.high is None:
         return mean, None, None

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from evsys.types import ArmResult
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.stages.forgetting import why_stopped
+from evsys_runtime.experiment.stages.forgetting import stop_reason
 
-__all__ = ["still_to_come", "why_not_begun"]
+__all__ = ["skip_reason", "still_to_come"]
 
 
-def why_not_begun(
+def skip_reason(
     plan: Plan,
     arm: ArmConfig,
     results: Mapping[str, ArmResult],
@@ -32,7 +32,7 @@ def why_not_begun(
     if arm.after is None:
         return None
     before = results[arm.after]
-    stopped = None if dry else why_stopped(plan, arm, results, benchmarks)
+    stopped = None if dry else stop_reason(plan, arm, results, benchmarks)
     if before.status == "completed" or stopped is not None:
         return stopped
     return f"it continues from {before.run_id}, which is {before.status}"
@@ -54,7 +54,7 @@ def still_to_come(
         if arm.run_id in ended:
             continue
         if arm.after in never or (
-            arm.after in ended and why_not_begun(plan, arm, ended, benchmarks) is not None
+            arm.after in ended and skip_reason(plan, arm, ended, benchmarks) is not None
         ):
             never.add(arm.run_id)
         else:

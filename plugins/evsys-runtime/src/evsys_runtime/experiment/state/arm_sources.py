@@ -16,8 +16,8 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.experiment.state.facts import arm_facts
 from evsys_runtime.experiment.state.resolved import (
+    recorded_resolution,
     resolved_arms,
-    resolved_then,
     resolved_tree,
     with_confirm_seeds,
 )
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from evsys_record.experiment_record import ExperimentRecord
     from evsys_runtime.experiment.state.session import ArmSource, Session
 
-__all__ = ["grown", "next_arms"]
+__all__ = ["add_recorded_arms", "next_arms"]
 
 
 def next_arms(session: Session, running: int) -> Sequence[ArmConfig]:
@@ -52,7 +52,7 @@ def next_arms(session: Session, running: int) -> Sequence[ArmConfig]:
 def _resolve(session: Session, added: Sequence[ArmConfig]) -> None:
     """Have resolved.json say what the added arms are."""
     record, plan, benchmarks = session.record, session.plan, session.benchmarks
-    tree = resolved_then(record)
+    tree = recorded_resolution(record)
     if tree is None:
         record.write_resolved(resolved_tree(plan, benchmarks))
     elif added:
@@ -62,7 +62,7 @@ def _resolve(session: Session, added: Sequence[ArmConfig]) -> None:
         record.write_resolved({**tree, **chosen, "arms": arms})
 
 
-def grown(plan: Plan, record: ExperimentRecord, sources: Sequence[ArmSource]) -> Plan:
+def add_recorded_arms(plan: Plan, record: ExperimentRecord, sources: Sequence[ArmSource]) -> Plan:
     """A plan with the arms added to it before the experiment was cut off.
 
     Raises:

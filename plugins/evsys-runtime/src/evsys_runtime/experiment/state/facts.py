@@ -15,7 +15,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.task_contents import task_contents
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.state.options import injected_names
-from evsys_runtime.experiment.state.secrets import said
+from evsys_runtime.experiment.state.secrets import redact_override
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.state.options import Options
@@ -26,7 +26,7 @@ __all__ = [
     "asked_facts",
     "benchmark_facts",
     "experiment_facts",
-    "hidden",
+    "hidden_overrides",
     "launch_facts",
     "run_facts",
 ]
@@ -53,7 +53,7 @@ def experiment_facts(
         "margin": metadata.claimed_margin,
         "contrast": None if metadata.contrast is None else attrs.asdict(metadata.contrast),
         "base_seed": plan.experiment.base_seed,
-        "overrides": list(map(said, plan.overrides)),
+        "overrides": list(map(redact_override, plan.overrides)),
         **benchmark_facts(benchmarks),
         "arms": [arm_facts(arm) for arm in plan.arms],
         "provenance": collect(plan.project_root),
@@ -115,7 +115,7 @@ def launch_facts(
     return {
         "project_root": _way(directory, project_root),
         "forks": None if forks is None else _way(directory, forks),
-        "hidden": list(map(overrides_.option, hidden(overrides))),
+        "hidden": list(map(overrides_.option, hidden_overrides(overrides))),
         "options": {option: bool(getattr(options, option)) for option in KEPT_OPTIONS},
         "injected": options.train_fn is not None,  # what versions before `injects` read
         "injects": injected_names(options),
@@ -130,6 +130,6 @@ def _way(directory: Path, place: Path) -> str:
         return place.as_posix()
 
 
-def hidden(overrides: Sequence[str]) -> list[str]:
+def hidden_overrides(overrides: Sequence[str]) -> list[str]:
     """Those of the `--set` options whose values the record doesn't have, since they are secret."""
-    return [each for each in overrides if said(each) != each]
+    return [each for each in overrides if redact_override(each) != each]

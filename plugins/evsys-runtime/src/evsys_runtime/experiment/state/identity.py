@@ -32,12 +32,12 @@ def arm_identity(
     """
     relevant = {key: value for key, value in run.items() if key not in IGNORED_RUN_KEYS and value is not None}
     relevant |= {
-        name: {key: part if key == "model" else _without_address(part, key) for key, part in role.items()}
+        name: {key: part if key == "model" else _strip_address(part, key) for key, part in role.items()}
         for name in ROLES
         if (role := relevant.get(name)) is not None
     }
     if "backend" in relevant:
-        relevant["backend"] = _without_address(relevant["backend"])
+        relevant["backend"] = _strip_address(relevant["backend"])
     return digest(
         {
             "run": relevant,
@@ -51,7 +51,7 @@ def arm_identity(
     )
 
 
-def _without_address(backend: Any, key: str = "backend") -> Any:
+def _strip_address(backend: Any, key: str = "backend") -> Any:
     if not isinstance(backend, Mapping) or not isinstance(backend.get("params"), Mapping):
         return backend
     ignored = IGNORED_CLIENT_PARAMS if key == "inference" else IGNORED_BACKEND_PARAMS

@@ -30,15 +30,15 @@ from evsys_runtime.data.workspace import Store
 __all__ = [
     "EvsysStore",
     "InferenceFactory",
+    "RunningExperiment",
     "TrainFn",
-    "UnderWay",
-    "called",
-    "found_under_way",
+    "announce_experiment",
+    "call_injected",
     "make_client",
     "require_client",
     "run_of",
+    "running_experiment",
     "runs_config",
-    "under_way",
 ]
 
 
@@ -56,7 +56,7 @@ type InferenceFactory = Callable[[RunResult, RunConfig], InferenceClient | Await
 """Makes the client that a trained run is scored through."""
 
 
-async def called(option: str, function: Any, *arguments: Any) -> Any:
+async def call_injected(option: str, function: Any, *arguments: Any) -> Any:
     """Call a function of the user's given as `option`: async in this loop, sync in a thread.
 
     Raises:
@@ -96,7 +96,7 @@ async def make_client(factory: InferenceFactory, result: RunResult, run: RunConf
         PluginContractError: the factory returned something else.
         EvsysError: it failed.
     """
-    client: InferenceClient = await called("inference_factory", factory, result, run)
+    client: InferenceClient = await call_injected("inference_factory", factory, result, run)
     require_client(client, "inference_factory", returned=True)
     return client
 
@@ -139,7 +139,7 @@ def runs_config(plan: Plan) -> ExperimentConfig:
 
 
 @attrs.define(kw_only=True, eq=False)
-class UnderWay:
+class RunningExperiment:
     """An experiment whose `train_fn` is being called; `config` is what that was given, and `train` trains it as evsys does.
 
     A plain `train_fn` runs in a thread, and what it calls may have an event loop of its own there: the arms run in the
@@ -155,10 +155,12 @@ class UnderWay:
     async def results(self) -> list[RunResult]:
         """Train the arms that have no result yet; the results of all."""
         if asyncio.get_running_loop() is self.loop:
-            return await self._trained()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._trained(), self.loop))
+            return await self._results_of_training()
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(self._results_of_training(), self.loop)
+        )
 
-    async def _trained(self) -> list[RunResult]:
+    async def _results_of_training(self) -> list[RunResult]:
         task = asyncio.current_task()
         if task is not None:
             self.tasks.add(task)
@@ -173,11 +175,11 @@ class UnderWay:
             await asyncio.wait(left)
 
 
-_UNDER_WAY: ContextVar[UnderWay | None] = ContextVar("evsys_under_way", default=None)
+_UNDER_WAY: ContextVar[RunningExperiment | None] = ContextVar("evsys_under_way", default=None)
 
 
 @contextmanager
-def under_way(experiment: UnderWay) -> Iterator[None]:
+def announce_experiment(experiment: RunningExperiment) -> Iterator[None]:
     """Have `run_experiment` know the experiment whose config it is given in this block."""
     token = _UNDER_WAY.set(experiment)
     try:
@@ -186,6 +188,6 @@ def under_way(experiment: UnderWay) -> Iterator[None]:
         _UNDER_WAY.reset(token)
 
 
-def found_under_way() -> UnderWay | None:
+def running_experiment() -> RunningExperiment | None:
     """The experiment whose `train_fn` this is called by; None outside of one."""
     return _UNDER_WAY.get()

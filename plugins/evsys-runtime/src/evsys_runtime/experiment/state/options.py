@@ -82,7 +82,7 @@ def refuse_misfits(options: Options) -> None:
     _refuse_uncallable("inference_factory", options.inference_factory, ("result", "run"))
     if options.benchmark is not None and not isinstance(options.benchmark, Benchmark):
         raise ConfigError(
-            f"benchmark: expected a Benchmark, got {_named(options.benchmark)}",
+            f"benchmark: expected a Benchmark, got {_function_name(options.benchmark)}",
             hint="give Benchmark(path=..., metrics=[...]); a train_fn may return scores of its own in RunResult.evaluations",
         )
     if options.store is not None:
@@ -96,7 +96,7 @@ def _refuse_uncallable(name: str, function: Any, arguments: tuple[str, ...]) -> 
         return
     if not callable(function):
         raise ConfigError(
-            f"{name}: expected a function, got {_named(function)}", hint=f"it is called as {call}"
+            f"{name}: expected a function, got {_function_name(function)}", hint=f"it is called as {call}"
         )
     try:
         signature = inspect.signature(function)
@@ -106,10 +106,10 @@ def _refuse_uncallable(name: str, function: Any, arguments: tuple[str, ...]) -> 
         signature.bind(*arguments)
     except TypeError as exc:
         raise ConfigError(
-            f"{name}: {_named(function)} can't be called as {call}: {exc}",
+            f"{name}: {_function_name(function)} can't be called as {call}: {exc}",
             hint=f"define it with {len(arguments)} parameter{'s' * (len(arguments) > 1)}: {', '.join(arguments)}",
         ) from exc
 
 
-def _named(value: Any) -> str:
+def _function_name(value: Any) -> str:
     return str(getattr(value, "__name__", None) or f"{type(value).__name__} object")

@@ -18,7 +18,7 @@ from evsys_record.secrets import (
 from evsys_runtime.config import overrides, paths, placeholders
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.plan import Plan
-from evsys_runtime.experiment.state.secrets import named, redactor_of, said
+from evsys_runtime.experiment.state.secrets import redact_override, redactor_of, secret_key
 
 __all__ = ["refuse_secrets"]
 
@@ -35,10 +35,10 @@ def refuse_secrets(plan: Plan) -> None:
     """
     redactor, document = redactor_of(plan), plan.document
     found = [
-        *_in_the_file(document, redactor),
-        *_in_the_tree(document, redactor),
-        *_in_the_options(plan, redactor),
-        *_by_its_looks(document),
+        *_secrets_in_file(document, redactor),
+        *_secrets_in_tree(document, redactor),
+        *_secrets_in_options(plan, redactor),
+        *_secret_like_values(document),
     ]
     # What is told with its line needn't be told again by its looks.
     problems = {(problem.source, problem.line, problem.path): problem for problem in reversed(found)}
@@ -46,7 +46,7 @@ def refuse_secrets(plan: Plan) -> None:
         raise ConfigError(reversed(problems.values()))
 
 
-def _in_the_file(document: Document, redactor: Redactor) -> Iterator[Problem]:
+def _secrets_in_file(document: Document, redactor: Redactor) -> Iterator[Problem]:
     """Line by line, so that comments count too."""
     telling = [
         (document.locate(path), path, name)
@@ -59,7 +59,7 @@ def _in_the_file(document: Document, redactor: Redactor) -> Iterator[Problem]:
         yield leak(name, path=path, source=document.source, line=line, column=column)
 
 
-def _in_the_tree(document: Document, redactor: Redactor) -> Iterator[Problem]:
+def _secrets_in_tree(document: Document, redactor: Redactor) -> Iterator[Problem]:
     """What the file spells with escapes, so that its text doesn't show it."""
     shown = {name for name, _, _ in leaks_in(document.text, redactor)}
     for path, text in _texts(document.tree):
@@ -69,19 +69,19 @@ def _in_the_tree(document: Document, redactor: Redactor) -> Iterator[Problem]:
                 yield document.problem(path, problem.message, problem.hint)
 
 
-def _in_the_options(plan: Plan, redactor: Redactor) -> Iterator[Problem]:
+def _secrets_in_options(plan: Plan, redactor: Redactor) -> Iterator[Problem]:
     for override in plan.overrides:
-        name, value = named(override)
-        kept = [said(override), *(text for _, text in _texts(Redactor().tree(value, name)))]
+        name, value = secret_key(override)
+        kept = [redact_override(override), *(text for _, text in _texts(Redactor().tree(value, name)))]
         for secret in dict.fromkeys(secret for text in kept for secret in redactor.leaked(text)):
             yield leak(secret, source=redactor.text(overrides.option(override)))
-        if issued_key(said(override)) is not None:
+        if issued_key(redact_override(override)) is not None:
             yield Problem(
                 path="", message=_LOOKS, hint="leave it out here", source=overrides.option(override)
             )
 
 
-def _by_its_looks(document: Document) -> Iterator[Problem]:
+def _secret_like_values(document: Document) -> Iterator[Problem]:
     """Values that no variable holds, but that are under the name of a secret or begin like the keys of a service."""
     told = set()
     for path, text in _texts(document.tree):

@@ -19,5 +19,5 @@ def steps_left(session: Session, arm: ArmConfig) -> int | None:
     if arm.weights_of is not None:  # it is only scored
         return 0
     steps = DRY_STEPS if session.options.dry else known_steps(arm.run)
-    taken = session.taken_up.get(arm.run_id)
+    taken = session.restart_points.get(arm.run_id)
     return None if steps is None else max(0, steps - (0 if taken is None else taken.step))

@@ -22,9 +22,9 @@ from evsys_runtime.experiment.state.seeds import seeds_of
 __all__ = [
     "ADJUSTABLE",
     "arms_by_id",
+    "recorded_resolution",
     "resolved_arms",
     "resolved_runs",
-    "resolved_then",
     "resolved_tree",
     "with_confirm_seeds",
 ]
@@ -90,21 +90,25 @@ def _run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
     run = resolver.fields(arm.run)
     if arm.stage is not None and arm.stage.before is not None:
         run["begins_with"] = arm.stage.before
-    return {**run, "agent": run["agent"] or _known(resolver, "agent", DEFAULT_AGENT), "name": arm.name}
+    return {
+        **run,
+        "agent": run["agent"] or _default_plugin(resolver, "agent", DEFAULT_AGENT),
+        "name": arm.name,
+    }
 
 
 def _harness(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
     """What the run acts in, in training and in the scorings of entries that name nothing of their own."""
     harness = harness_of(arm.run, resolver.built("algorithm", arm.run.algorithm))
     tree = resolver.fields(harness, skip=("trains",))
-    return {**tree, "agent": tree["agent"] or _known(resolver, "agent", DEFAULT_AGENT)}
+    return {**tree, "agent": tree["agent"] or _default_plugin(resolver, "agent", DEFAULT_AGENT)}
 
 
 def _entry(resolver: Resolver, entry: BenchmarkConfig, bound: BoundBenchmark) -> dict[str, Any]:
     tree = resolver.fields(entry, skip=("tags",))
     if entry.engine_spec.kind == "auto":
         chosen = getattr(bound.engine, "name", None)
-        tree["engine"] = _known(resolver, "rollout_engine", chosen) or tree["engine"]
+        tree["engine"] = _default_plugin(resolver, "rollout_engine", chosen) or tree["engine"]
     return {
         **tree,
         "name": bound.name,
@@ -131,7 +135,7 @@ def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[st
     }
 
 
-def _known(resolver: Resolver, kind: str, name: Any) -> dict[str, Any] | None:
+def _default_plugin(resolver: Resolver, kind: str, name: Any) -> dict[str, Any] | None:
     """A plugin that no one named, in full; None where none is installed under its name."""
     try:
         return resolver.plugin(kind, name, NO_PARAMS) if isinstance(name, str) else None
@@ -148,7 +152,7 @@ def with_confirm_seeds(plan: Plan, seeds: int | None) -> Plan:
     return attrs.evolve(plan, experiment=attrs.evolve(experiment, confirm=confirm))
 
 
-def resolved_then(record: ExperimentRecord) -> dict[str, Any] | None:
+def recorded_resolution(record: ExperimentRecord) -> dict[str, Any] | None:
     """What the experiment was in full when it began; None where it was killed before it said so, or the file is damaged."""
     path = record.directory / "resolved.json"
     if not path.exists():

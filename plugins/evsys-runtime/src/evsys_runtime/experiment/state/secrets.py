@@ -18,7 +18,7 @@ from evsys_runtime.config.plan import Plan
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Failure, RunResult
 
-__all__ = ["named", "redactor_of", "refuse_secret_rows", "said", "without_secrets"]
+__all__ = ["redact_override", "redact_result", "redactor_of", "refuse_secret_rows", "secret_key"]
 
 _LOOKED_AT = 256
 """Rows looked at together."""
@@ -33,16 +33,16 @@ def redactor_of(plan: Plan) -> Redactor:
     asked = {name: os.environ.get(name, "") for _, name in placeholders.find(plan.document.tree)}
     given = {}
     for override in plan.overrides:
-        name, value = named(override)
+        name, value = secret_key(override)
         for number, secret in enumerate(_secrets(value, name)):
             given[f"{overrides.option(override)}{f' ({number + 1})' if number else ''}"] = secret
     hidden = {name: value for name, value in {**asked, **given}.items() if value and value not in folder}
     return Redactor.from_environment(extra=hidden)
 
 
-def said(override: str) -> str:
+def redact_override(override: str) -> str:
     """A `path=value` as the record tells it: without the values of secrets."""
-    name, value = named(override)
+    name, value = secret_key(override)
     if not any(True for _ in _secrets(value, name)):
         return override
     masked = Redactor().tree(value, name)
@@ -50,7 +50,7 @@ def said(override: str) -> str:
     return f"{override.partition('=')[0]}={text}"
 
 
-def named(override: str) -> tuple[str, Any]:
+def secret_key(override: str) -> tuple[str, Any]:
     """The key that an override sets, or the secret one that it is set below, and its value."""
     segments, value = overrides.split(override)
     keys = [segment for segment in segments if isinstance(segment, str)]
@@ -87,7 +87,7 @@ def refuse_secret_rows(lines: Iterable[bytes], redactor: Redactor) -> None:
                 )
 
 
-def without_secrets(result: ArmResult, redactor: Redactor) -> ArmResult:
+def redact_result(result: ArmResult, redactor: Redactor) -> ArmResult:
     """The result with every text that a plugin may have written free of secrets."""
     evaluations = tuple(
         attrs.evolve(

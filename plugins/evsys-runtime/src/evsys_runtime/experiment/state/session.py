@@ -22,7 +22,7 @@ from evsys_runtime.evaluation.benchmarks import BoundBenchmark, with_harness
 from evsys_runtime.evaluation.proof import proofs_of
 from evsys_runtime.evaluation.shared_scores import SharedScores
 from evsys_runtime.experiment.budget.budget import ArmBudget, ExperimentBudget
-from evsys_runtime.experiment.lineage.restart_point import TakenUp
+from evsys_runtime.experiment.lineage.restart_point import RestartPoint
 from evsys_runtime.experiment.lineage.runs import EarlierRuns
 from evsys_runtime.experiment.state.options import Options
 from evsys_runtime.experiment.state.seeds import Seeds, seeds_of
@@ -65,7 +65,7 @@ class Session:
     `run_listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once. `compared` does
     the same for API models, which the arm scores that comes so far first. `simulated` has the backends that only imitate a model.
     `repeated` has the arms of which it was told that an earlier experiment has them, each with that one.
-    `budget` is what may still be spent, None without limits; `budgets` has the part of each started arm. `watched` has the watchdog of each arm under way. `earlier` knows the runs of other experiments. `taken_up` is what earlier
+    `budget` is what may still be spent, None without limits; `budgets` has the part of each started arm. `watched` has the watchdog of each arm under way. `earlier` knows the runs of other experiments. `restart_points` is what earlier
     attempts at the runs left, by run, where the experiment is resumed, and `datasets` are rows that were loaded already.
     `stopping` says why the arms under way are ended, where one of them failed and `fail_fast` is set; `down` why they have
     failed, where a service stays down that they need.
@@ -85,7 +85,7 @@ class Session:
     untrained: SharedScores = attrs.field(factory=SharedScores)
     compared: SharedScores = attrs.field(factory=lambda: SharedScores(retry_failed=False))
     results: dict[str, ArmResult] = attrs.field(factory=dict)
-    taken_up: Mapping[str, TakenUp] = attrs.field(factory=dict)
+    restart_points: Mapping[str, RestartPoint] = attrs.field(factory=dict)
     datasets: dict[str, MaterializedDataset] = attrs.field(factory=dict)
     simulated: set[str] = attrs.field(factory=set)
     scores_outside_harness: bool = False

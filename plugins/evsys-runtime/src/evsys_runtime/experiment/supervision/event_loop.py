@@ -13,7 +13,7 @@ from typing import Any
 
 from evsys_runtime.experiment.supervision.interrupts import (
     Interruption,
-    Terminated,
+    TerminationRequest,
     handlers_put_back,
     interruptible,
 )
@@ -81,10 +81,10 @@ def run_to_end[T](
             return await start()
 
     with handlers_put_back():
-        return _carried_out(whole, by, executor, threads, tell)
+        return _execute(whole, by, executor, threads, tell)
 
 
-def _carried_out[T](
+def _execute[T](
     whole: Callable[[], Coroutine[Any, Any, T]],
     by: Interruption,
     executor: ThreadPoolExecutor,
@@ -97,7 +97,7 @@ def _carried_out[T](
         return runner.run(whole())
     except asyncio.CancelledError:
         if not by.is_ctrl_c:
-            raise Terminated(by.exit_code) from None
+            raise TerminationRequest(by.exit_code) from None
         if by.times:
             raise KeyboardInterrupt from None
         raise
@@ -134,10 +134,10 @@ def _end_tasks(loop: asyncio.AbstractEventLoop, seconds: float) -> list[str]:
     loop.run_until_complete(asyncio.wait({generators}, timeout=seconds))
     if not generators.done():
         left.add(generators)
-    return sorted(f"task {task.get_name()!r}{_at(stack_of(task))}" for task in left)
+    return sorted(f"task {task.get_name()!r}{_place(stack_of(task))}" for task in left)
 
 
-def _at(stack: Stack) -> str:
+def _place(stack: Stack) -> str:
     place = place_of(stack, known=is_known)
     return f" (at {place})" if place else ""
 
@@ -149,7 +149,7 @@ def _join(threads: Sequence[threading.Thread], seconds: float) -> list[str]:
         thread.join(max(0.0, until - time.monotonic()))
     left = [thread for thread in threads if thread.is_alive()]
     _left_running[:] = [*filter(threading.Thread.is_alive, _left_running), *left]
-    return sorted(f"thread {thread.name!r}{_at(thread_stack(thread.ident or 0))}" for thread in left)
+    return sorted(f"thread {thread.name!r}{_place(thread_stack(thread.ident or 0))}" for thread in left)
 
 
 def _close(runner: asyncio.Runner) -> None:

@@ -17,9 +17,9 @@ import attrs
 from evsys_runtime.cancelling import own_task_cancelled
 
 __all__ = [
-    "Abandoned",
+    "AbandonRequest",
     "Interruption",
-    "Terminated",
+    "TerminationRequest",
     "asked_to_stop",
     "handlers_put_back",
     "interruptible",
@@ -29,7 +29,7 @@ __all__ = [
 TERMINATING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
-class Terminated(SystemExit):
+class TerminationRequest(SystemExit):
     """A signal asked the process to end. No one who catches it needs to do more than let it pass."""
 
     def __init__(self, exit_code: int) -> None:
@@ -37,7 +37,7 @@ class Terminated(SystemExit):
         self.exit_code = exit_code
 
 
-class Abandoned(KeyboardInterrupt):
+class AbandonRequest(KeyboardInterrupt):
     """Ctrl-C came again while the work was being ended: what doesn't end at once is left where it is."""
 
 
@@ -97,7 +97,7 @@ def interruptible(found: Interruption) -> Iterator[None]:
         found.times += 1
         if found.times > 1:
             restore()  # the task may never come to its end
-            raise Abandoned
+            raise AbandonRequest
         cancel()
 
     def end(signum: int, _frame: FrameType | None) -> None:

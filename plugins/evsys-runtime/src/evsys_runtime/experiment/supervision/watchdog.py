@@ -118,7 +118,7 @@ class Watchdog:
         self._allowed.append(seconds)
 
     @contextmanager
-    def elsewhere(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Inside, the arm waits for another one, which has a watchdog of its own."""
         self._elsewhere += 1
         try:
@@ -148,13 +148,13 @@ class Watchdog:
 
     # --- what doesn't ---------------------------------------------------------------------------------------------
 
-    async def over[T](self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def watch[T](self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of `work()`, which runs in a task of its own so that it can be left behind.
 
         Raises:
             EvsysError: nothing moved; an error of the boundary that was waited at, and `is_stall`. The work was cancelled.
         """
-        task = asyncio.create_task(self._entered(work), name=self.run_id)
+        task = asyncio.create_task(self._enter(work), name=self.run_id)
         outcome = _Outcome(task)
         watching = asyncio.create_task(self._watching(task, outcome))
         try:
@@ -172,7 +172,7 @@ class Watchdog:
         made: T = result
         return made
 
-    async def _entered[T](
+    async def _enter[T](
         self, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> tuple[T | None, BaseException | None]:
         """What came of the work; a `SystemExit` of a plugin would end the event loop, were it to leave a task, and a

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from evsys.types import ClaimResult, Comparison
-from evsys_runtime.experiment.verdict.comparison import Compared, finite
+from evsys_runtime.experiment.verdict.comparison import ComparedArm, finite
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_stats.claims import boundaries, claim_outcome, claim_p, name_of_test
 from evsys_stats.corrections import Corrected, corrected
@@ -35,7 +35,7 @@ def bounded_claims(
 
 
 def claim_results(
-    question: Question, compared: Sequence[Compared], comparisons: Sequence[Comparison]
+    question: Question, compared: Sequence[ComparedArm], comparisons: Sequence[Comparison]
 ) -> tuple[ClaimResult, ...]:
     """What holds of each arm that could be compared: of the trained checkpoint, then of its recipe where that can be known."""
     found = []
@@ -62,7 +62,7 @@ def claim_results(
 
 
 def _claim_result(
-    question: Question, one: Compared, claim: Paired, p_corrected: float, family: Corrected
+    question: Question, one: ComparedArm, claim: Paired, p_corrected: float, family: Corrected
 ) -> ClaimResult:
     # One arm that doesn't hold refutes a claim about all, so that is corrected as well; `better` is refuted when all arms refute it.
     refuting = question.level if question.claim == "better" else question.level / family.count

@@ -28,15 +28,15 @@ from evsys_stats.signs import ENUMERATE_UP_TO
 __all__ = [
     "DRAWS",
     "NOT_A_MEAN",
-    "Aligned",
-    "Compared",
-    "aligned",
+    "AlignedArms",
+    "ComparedArm",
+    "align",
     "checkpoint_claims",
     "compare_arms",
     "draws_at",
     "finite",
     "largest_difference",
-    "lost_repeats",
+    "missing_repeats",
     "strongest_claims",
 ]
 
@@ -51,7 +51,7 @@ NOT_A_MEAN = "the success metric is not a mean over tasks, and this version test
 
 
 @attrs.frozen(kw_only=True)
-class Compared:
+class ComparedArm:
     """An arm alongside the baseline before correction; `invalid` says why they can't be compared at all.
 
     `paired` compares the trained models, `recipe` the recipes, where enough of them were. `missing` are tasks that only one of
@@ -94,7 +94,7 @@ class Compared:
 
 
 @attrs.frozen(kw_only=True)
-class Aligned:
+class AlignedArms:
     """Two arms on the tasks that both have scores of, in one order."""
 
     tasks: tuple[str, ...]
@@ -106,7 +106,7 @@ def compare_arms(
     arms: Mapping[str, Sequence[ArmResult]],
     trained: Mapping[str, ArmScore],
     padding: Padding | None = None,
-) -> list[Compared]:
+) -> list[ComparedArm]:
     """Compare each arm but the baseline with it.
 
     All of them by the same test, so that their p-values mean the same: McNemar's only where every arm has one 0/1 outcome a task.
@@ -119,7 +119,7 @@ def compare_arms(
     """
     names = [name for name in arms if name != question.baseline and question.contrast in (None, name)]
     found = [_side_by_side(question, arms[name], trained, name, padding) for name in names]
-    sides = [_aligned(question, one) if _is_comparable(one) else None for one in found]
+    sides = [_align(question, one) if _is_comparable(one) else None for one in found]
     pairs = [each.pair for each in sides if each is not None]
     binary = all(one.arm.binary and one.base.binary for one, each in zip(found, sides, strict=True) if each)
     level = question.level / max(1, len(found))
@@ -128,7 +128,9 @@ def compare_arms(
         paired_differences(pairs, sign=_sign(question), binary=binary, draws=draws, seed=question.seed)
     )
     return [
-        one if each is None else _claimed(question, attrs.evolve(one, paired=next(made)), each, level)
+        one
+        if each is None
+        else _add_recipe_claim(question, attrs.evolve(one, paired=next(made)), each, level)
         for one, each in zip(found, sides, strict=True)
     ]
 
@@ -142,7 +144,7 @@ def _sign(question: Question) -> float:
     return 1.0 if question.direction == "max" else -1.0
 
 
-def _is_comparable(one: Compared) -> bool:
+def _is_comparable(one: ComparedArm) -> bool:
     return one.invalid is None and one.uncomparable is None and None not in (one.arm.value, one.base.value)
 
 
@@ -152,7 +154,7 @@ def _side_by_side(
     trained: Mapping[str, ArmScore],
     name: str,
     padding: Padding | None,
-) -> Compared:
+) -> ComparedArm:
     """An arm and its baseline, and why nothing can be said of them."""
     arm = trained[name]
     if question.baseline == BASE_MODEL:
@@ -172,9 +174,9 @@ def _side_by_side(
         )
     for score in (arm, base):
         if score.invalid is not None:
-            return Compared(arm=arm, base=base, invalid=score.invalid)
+            return ComparedArm(arm=arm, base=base, invalid=score.invalid)
     if arm.value is None or base.value is None:
-        return Compared(arm=arm, base=base)
+        return ComparedArm(arm=arm, base=base)
     common = arm.values.keys() & base.values.keys()
     missing = tuple(sorted(arm.values.keys() ^ base.values.keys()))
     invalid = uncomparable = None
@@ -191,15 +193,15 @@ def _side_by_side(
         )
     elif not (arm.is_mean and base.is_mean):
         uncomparable = NOT_A_MEAN
-    return Compared(arm=arm, base=base, missing=missing, invalid=invalid, uncomparable=uncomparable)
+    return ComparedArm(arm=arm, base=base, missing=missing, invalid=invalid, uncomparable=uncomparable)
 
 
-def _aligned(question: Question, one: Compared) -> Aligned:
+def _align(question: Question, one: ComparedArm) -> AlignedArms:
     largest = largest_difference(question.possible, one.arm, one.base, question.reward_range)
-    return aligned(one.arm, one.base, one.arm.clusters, largest)
+    return align(one.arm, one.base, one.arm.clusters, largest)
 
 
-def aligned(arm: ArmScore, base: ArmScore, clusters: Mapping[str, str], largest: float | None) -> Aligned:
+def align(arm: ArmScore, base: ArmScore, clusters: Mapping[str, str], largest: float | None) -> AlignedArms:
     """Two arms on the tasks that both have scores of.
 
     Args:
@@ -217,7 +219,7 @@ def aligned(arm: ArmScore, base: ArmScore, clusters: Mapping[str, str], largest:
         largest=largest,
         tasks=tasks,
     )
-    return Aligned(tasks=tasks, pair=pair)
+    return AlignedArms(tasks=tasks, pair=pair)
 
 
 def _cluster_labels(clusters: Mapping[str, str], tasks: Sequence[str]) -> NDArray[np.int64] | None:
@@ -250,7 +252,9 @@ def largest_difference(
     return width if 0 < width < math.inf else None
 
 
-def _claimed(question: Question, one: Compared, aligned: Aligned, level: float) -> Compared:
+def _add_recipe_claim(
+    question: Question, one: ComparedArm, aligned: AlignedArms, level: float
+) -> ComparedArm:
     """With the claim about recipes, where both have enough runs of theirs; a model that wasn't trained needs none."""
     trained = question.baseline != BASE_MODEL
     arm = _matrix(one.arm, aligned.tasks)
@@ -276,7 +280,7 @@ def _claimed(question: Question, one: Compared, aligned: Aligned, level: float) 
 
 
 def _deviation(
-    question: Question, one: Compared, sides: Sequence[NDArray[np.float64]]
+    question: Question, one: ComparedArm, sides: Sequence[NDArray[np.float64]]
 ) -> RunDeviation | None:
     """The run-to-run deviation of these recipes: that of similar ones, together with what their own runs show."""
     known = question.deviation
@@ -296,7 +300,7 @@ def _matrix(score: ArmScore, tasks: Sequence[str]) -> NDArray[np.float64]:
     return rows[~np.isnan(rows).all(axis=1)]
 
 
-def lost_repeats(compared: Compared) -> str | None:
+def missing_repeats(compared: ComparedArm) -> str | None:
     """Repeats without a score: those that are left may be the lucky ones. None where there are none."""
     for score in (compared.arm, compared.base):
         if len(score.runs) < score.planned:
@@ -304,20 +308,20 @@ def lost_repeats(compared: Compared) -> str | None:
     return None
 
 
-def strongest_claims(question: Question, compared: Sequence[Compared]) -> tuple[Comparison, ...]:
+def strongest_claims(question: Question, compared: Sequence[ComparedArm]) -> tuple[Comparison, ...]:
     """The comparisons that the verdict hangs on: about recipes where an arm and the baseline have enough training runs."""
-    return _corrected(question, compared, [one.strongest for one in compared])
+    return _correct(question, compared, [one.strongest for one in compared])
 
 
-def checkpoint_claims(question: Question, compared: Sequence[Compared]) -> tuple[Comparison, ...]:
+def checkpoint_claims(question: Question, compared: Sequence[ComparedArm]) -> tuple[Comparison, ...]:
     """The same about the models that were trained alone; none where `strongest_claims` says nothing else."""
     if all(one.recipe is None for one in compared):
         return ()
-    return _corrected(question, compared, [one.paired for one in compared])
+    return _correct(question, compared, [one.paired for one in compared])
 
 
-def _corrected(
-    question: Question, compared: Sequence[Compared], claims: Sequence[Paired | None]
+def _correct(
+    question: Question, compared: Sequence[ComparedArm], claims: Sequence[Paired | None]
 ) -> tuple[Comparison, ...]:
     made = [claim for claim in claims if claim is not None]
     minimum = question.minimum_effect
@@ -330,7 +334,7 @@ def _corrected(
     )
     p_values = iter(found.p_values)
     comparisons = [
-        _without(one) if claim is None else _comparison(question, one, claim, next(p_values), found)
+        _uncompared(one) if claim is None else _comparison(question, one, claim, next(p_values), found)
         for one, claim in zip(compared, claims, strict=True)
     ]
     return with_shrunken_effects(
@@ -338,7 +342,7 @@ def _corrected(
     )
 
 
-def _without(compared: Compared) -> Comparison:
+def _uncompared(compared: ComparedArm) -> Comparison:
     """An arm that nothing is said of."""
     arm, base = compared.arm, compared.base
     if compared.uncomparable is not None:
@@ -352,13 +356,13 @@ def _without(compared: Compared) -> Comparison:
             reason=compared.uncomparable,
         )
     invalid = None if compared.invalid is None else f"invalid: {compared.invalid}"
-    reason = invalid or _each_once((*arm.reasons, *base.reasons))
+    reason = invalid or _merge_reasons((*arm.reasons, *base.reasons))
     return Comparison(
         arm=arm.arm, outcome="unscored", before=base.value, after=arm.value, reason=reason or "not scored"
     )
 
 
-def _each_once(reasons: Sequence[str]) -> str:
+def _merge_reasons(reasons: Sequence[str]) -> str:
     """What runs say, each `RUN: WHY`, with the runs of which the same is said in one place."""
     runs: dict[str, list[str]] = {}
     for reason in dict.fromkeys(reasons):
@@ -368,7 +372,7 @@ def _each_once(reasons: Sequence[str]) -> str:
 
 
 def _comparison(
-    question: Question, compared: Compared, claim: Paired, p_corrected: float, family: Corrected
+    question: Question, compared: ComparedArm, claim: Paired, p_corrected: float, family: Corrected
 ) -> Comparison:
     arm, base = compared.arm, compared.base
     low, high = claim.interval(family.single_level, boundaries(question.minimum_effect))
@@ -401,13 +405,13 @@ def _comparison(
     )
 
 
-def _known_deviation(compared: Compared, claim: Paired) -> str | None:
+def _deviation_note(compared: ComparedArm, claim: Paired) -> str | None:
     if compared.deviation is None or claim.seeds is None:
         return None
     return deviation_words(compared.deviation)
 
 
-def _runs(question: Question, compared: Compared) -> str:
+def _runs(question: Question, compared: ComparedArm) -> str:
     arm, base = len(compared.arm.runs), len(compared.base.runs)
     if question.baseline != BASE_MODEL and arm != base:
         return f"{arm} training run{'s' * (arm != 1)} and {base} of {question.baseline}"

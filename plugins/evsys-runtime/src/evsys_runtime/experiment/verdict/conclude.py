@@ -27,7 +27,7 @@ from evsys.types import (
 )
 from evsys_record.text import listed
 from evsys_runtime.config.arm_tree import BASE_MODEL
-from evsys_runtime.experiment.verdict.comparison import Compared, draws_at
+from evsys_runtime.experiment.verdict.comparison import ComparedArm, draws_at
 from evsys_runtime.experiment.verdict.confirmation import Confirming, confirmed_verdict
 from evsys_runtime.experiment.verdict.decision import best_held, subject_of, verdict_of
 from evsys_runtime.experiment.verdict.floor import floor_words
@@ -37,9 +37,9 @@ from evsys_runtime.experiment.verdict.noise import runs_above, with_limit
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.run_deviation import deviation_words
 from evsys_runtime.experiment.verdict.scores import ArmScore
-from evsys_runtime.experiment.verdict.settle import Advice, Open, what_would_settle
+from evsys_runtime.experiment.verdict.settle import Advice, Open, settling_advice
 from evsys_runtime.experiment.verdict.settling_curve import Costs
-from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.experiment.verdict.tables import number, signed_text
 from evsys_stats.recipe import MIN_SEEDS
 
 __all__ = ["conclude", "test_looks"]
@@ -120,7 +120,7 @@ def conclude(
         ),
         correction=next((c.correction for c in comparisons if c.correction is not None), None),
         usage=usage,
-        warnings=(*warnings, *_weakened(decided, results)),
+        warnings=(*warnings, *_weaknesses(decided, results)),
         test_looks=test_looks(results),
         settle=None if advice is None else advice.words,
         settling=None if advice is None else advice.settling,
@@ -128,7 +128,7 @@ def conclude(
         confirmed=decided.confirmed,
         noise_floor=noise,
         run_deviation=deviation,
-        without_flagged=_without(question, results, planned, flagged, confirming),
+        without_flagged=_verdict_without_tasks(question, results, planned, flagged, confirming),
     )
     return marked_leak(conclusion, results, allow=allow_leak)
 
@@ -143,7 +143,7 @@ def _compared_arms(
     return max(1, len(names - {question.baseline}))
 
 
-def _without(
+def _verdict_without_tasks(
     question: Question,
     results: Sequence[ArmResult],
     planned: Mapping[str, int] | None,
@@ -174,19 +174,19 @@ def _without(
 
 
 @attrs.frozen(kw_only=True)
-class _Decided:
+class _Decision:
     """A verdict with the scores of the trained arms and the comparisons behind it."""
 
     verdict: Verdict
     reason: str
     trained: Mapping[str, ArmScore]
-    compared: Sequence[Compared]
+    compared: Sequence[ComparedArm]
     comparisons: tuple[Comparison, ...]
     checkpoints: tuple[Comparison, ...]
     claims: tuple[ClaimResult, ...]
     subject: Subject | None
     confirmed: Confirmed | None = None
-    again: _Decided | None = None
+    again: _Decision | None = None
 
 
 def _decide(
@@ -194,14 +194,14 @@ def _decide(
     results: Sequence[ArmResult],
     planned: Mapping[str, int] | None,
     confirming: Confirming | None,
-) -> _Decided:
+) -> _Decision:
     """The verdict of the compared arms; where a winner was tried again, of that."""
     candidates = [result for result in results if result.purpose == "candidate"]
-    first = _decided(question, candidates, planned)
+    first = _make_decision(question, candidates, planned)
     if confirming is None:
         return first
     fresh = [result for result in results if result.purpose == "confirm"]
-    again = _decided(confirming.question, fresh, confirming.planned)
+    again = _make_decision(confirming.question, fresh, confirming.planned)
     (comparison,), (compared,) = again.comparisons, again.compared
     confirmed = Confirmed(
         benchmark=confirming.question.benchmark,
@@ -224,7 +224,9 @@ def _decide(
     )
 
 
-def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None) -> _Decided:
+def _make_decision(
+    question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None
+) -> _Decision:
     arms: dict[str, list[ArmResult]] = {name: [] for name in planned or ()}
     for result in results:
         arms.setdefault(result.arm, []).append(result)
@@ -233,9 +235,9 @@ def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[
     comparisons, checkpoints = found.comparisons, found.checkpoints
     verdict, reason = verdict_of(question, comparisons, compared, found.claims, trained)
     if verdict == "INCONCLUSIVE" and question.claim == "better":
-        reason += _of_these_runs_alone(question, checkpoints, compared)
+        reason += _checkpoint_claim(question, checkpoints, compared)
     reason += _source(verdict, compared)
-    return _Decided(
+    return _Decision(
         verdict=verdict,
         reason=reason,
         trained=trained,
@@ -247,8 +249,8 @@ def _decided(question: Question, results: Sequence[ArmResult], planned: Mapping[
     )
 
 
-def _of_these_runs_alone(
-    question: Question, checkpoints: Sequence[Comparison], compared: Sequence[Compared]
+def _checkpoint_claim(
+    question: Question, checkpoints: Sequence[Comparison], compared: Sequence[ComparedArm]
 ) -> str:
     """What holds of the trained models, where it isn't known whether the next run of their recipe is like them."""
     winners = [c.arm for c in checkpoints if c.outcome == "win"]
@@ -263,7 +265,7 @@ def _of_these_runs_alone(
     return f"; the runs of {listed(winners)} that were trained do beat {question.baseline}, but {why}"
 
 
-def _source(verdict: Verdict, compared: Sequence[Compared]) -> str:
+def _source(verdict: Verdict, compared: Sequence[ComparedArm]) -> str:
     """Whose runs a verdict about a recipe rests on besides its own."""
     known = next((c.deviation for c in compared if c.deviation is not None), None)
     return f" ({deviation_words(known)})" if known is not None and verdict in ("SUPPORTED", "REFUTED") else ""
@@ -290,7 +292,7 @@ def test_looks(results: Sequence[ArmResult]) -> dict[str, int]:
     return dict(Counter(benchmark for benchmark, _, _ in sorted(scorings)))
 
 
-def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
+def _weaknesses(decided: _Decision, results: Sequence[ArmResult]) -> list[str]:
     """What to keep in mind; a failed arm is listed with its failure only."""
     failed = {result.arm for result in results if result.failure is not None}
     lines = [
@@ -308,14 +310,14 @@ def _weakened(decided: _Decided, results: Sequence[ArmResult]) -> list[str]:
     lines += dict.fromkeys(
         line
         for comparison, one in zip(decided.comparisons, decided.compared, strict=True)
-        if (line := _far_apart(comparison, one)) is not None
+        if (line := _run_variation_note(comparison, one)) is not None
     )
     if decided.again is None:
         return lines
-    return [*lines, *(f"confirmation: {line}" for line in _weakened(decided.again, results))]
+    return [*lines, *(f"confirmation: {line}" for line in _weaknesses(decided.again, results))]
 
 
-def _far_apart(comparison: Comparison, one: Compared) -> str | None:
+def _run_variation_note(comparison: Comparison, one: ComparedArm) -> str | None:
     """That equal runs differ as much as the arms do, where a win or a loss is of these very models and says nothing of the next run."""
     if comparison.claim != "checkpoint" or comparison.outcome not in ("win", "loss"):
         return None
@@ -324,7 +326,7 @@ def _far_apart(comparison: Comparison, one: Compared) -> str | None:
     if spreads[name] < abs(comparison.effect or 0.0):
         return None
     return (
-        f"equal runs of {name} fall {number(spreads[name])} apart, and {comparison.arm} differs by {signed(comparison.effect)}: "
+        f"equal runs of {name} fall {number(spreads[name])} apart, and {comparison.arm} differs by {signed_text(comparison.effect)}: "
         f"the next run may differ; {MIN_SEEDS} training runs of each recipe would decide"
     )
 
@@ -335,7 +337,7 @@ def _spread(score: ArmScore) -> float:
     return max(means) - min(means) if means and score.is_mean else 0.0
 
 
-def _missing(one: Compared) -> str:
+def _missing(one: ComparedArm) -> str:
     """Tasks that don't count, since only one of both has a score of them."""
     named = ", ".join(one.missing[:MOST_NAMED]) + (", ..." if len(one.missing) > MOST_NAMED else "")
     tasks = "task has" if len(one.missing) == 1 else "tasks have"
@@ -343,7 +345,7 @@ def _missing(one: Compared) -> str:
 
 
 def _with_costs(
-    question: Question, decided: _Decided, results: Sequence[ArmResult], curve: Sequence[SettlingPoint]
+    question: Question, decided: _Decision, results: Sequence[ArmResult], curve: Sequence[SettlingPoint]
 ) -> tuple[SettlingPoint, ...]:
     """The points with the seconds and the price of an experiment of that size, by what the runs here took."""
     costs = Costs.of(results, question.benchmark) if curve else None
@@ -355,19 +357,19 @@ def _with_costs(
     return tuple(costs.of_point(each, runs=max(1, runs), tasks=tasks, sides=sides) for each in curve)
 
 
-def _settle(question: Question, decided: _Decided, confirming: Confirming | None) -> Advice | None:
+def _settle(question: Question, decided: _Decision, confirming: Confirming | None) -> Advice | None:
     """What would settle an open verdict; where a winner was tried again and that is open, what would settle that."""
     again = decided.again
     if confirming is not None and again is not None and again.comparisons[0].outcome == "inconclusive":
-        return _what_would_settle(confirming.question, again, winners=())
+        return _settling_advice(confirming.question, again, winners=())
     tried = again.comparisons[0] if again is not None else None
     # One that fell behind in its second trial isn't tried a third time.
     fell = {tried.arm} if tried is not None and tried.outcome in ("tie", "loss") else set()
     winners = [c.arm for c in decided.comparisons if c.outcome == "win" and c.arm not in fell]
-    return _what_would_settle(question, decided, winners=winners)
+    return _settling_advice(question, decided, winners=winners)
 
 
-def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequence[str]) -> Advice | None:
+def _settling_advice(question: Question, decided: _Decision, *, winners: Sequence[str]) -> Advice | None:
     missing = next((c for c in decided.comparisons if c.missing_decides), None)
     if missing is not None and not winners:
         return Advice(
@@ -393,7 +395,7 @@ def _what_would_settle(question: Question, decided: _Decided, *, winners: Sequen
     ]
     if floored and not undecided and not winners:
         return Advice(words=f"tasks of which {question.baseline} solves some: easier ones, or partial credit")
-    return what_would_settle(
+    return settling_advice(
         winners,
         undecided,
         question=question,

@@ -8,13 +8,13 @@ import attrs
 
 from evsys.types import Comparison, Confirmed, NoiseFloor, RunDeviation, Verdict
 from evsys_record.text import listed
-from evsys_runtime.experiment.verdict.comparison import Compared, lost_repeats
+from evsys_runtime.experiment.verdict.comparison import ComparedArm, missing_repeats
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.tables import signed, stated_interval
+from evsys_runtime.experiment.verdict.tables import signed_text, stated_interval
 from evsys_stats.claims import claim_verb
 
-__all__ = ["Confirming", "confirmed_verdict", "tried_how"]
+__all__ = ["Confirming", "confirmed_verdict", "repeat_words"]
 
 
 @attrs.frozen(kw_only=True)
@@ -40,7 +40,7 @@ class Confirming:
 
 
 def confirmed_verdict(
-    confirming: Confirming, confirmed: Confirmed, compared: Compared, others: Sequence[Comparison]
+    confirming: Confirming, confirmed: Confirmed, compared: ComparedArm, others: Sequence[Comparison]
 ) -> tuple[Verdict, str]:
     """The verdict and why.
 
@@ -52,13 +52,13 @@ def confirmed_verdict(
     """
     again, baseline = confirmed.comparison, confirming.question.baseline
     chosen = f"{again.arm} was the best of {len(others) + 1} arms"
-    tried = tried_how(confirming.seeds)
+    tried = repeat_words(confirming.seeds)
     if compared.invalid is not None:
         return "INVALID", f"{chosen}, but {tried} it can't be compared: {compared.invalid}"
     if again.outcome == "unscored":
         return "CANDIDATE", f"{chosen}, but it wasn't confirmed: {again.reason}"
     if again.outcome == "win":
-        lost = lost_repeats(compared)
+        lost = missing_repeats(compared)
         if lost is not None:
             return "CANDIDATE", f"{chosen} and beats {baseline} when {tried}, but {lost}"
         verb = claim_verb("better", confirming.question.margin, baseline)
@@ -70,7 +70,7 @@ def confirmed_verdict(
         )
         return "SUPPORTED", f"{said}{limit}"
     if again.outcome == "inconclusive":
-        return "CANDIDATE", f"{chosen}, but {tried} {_undecided(confirming.question, again)}"
+        return "CANDIDATE", f"{chosen}, but {tried} {_undecided_text(confirming.question, again)}"
     fell = f"{chosen}, but {tried} it {'ties with' if again.outcome == 'tie' else 'loses to'} {baseline}"
     won = [c.arm for c in others if c.outcome == "win"]
     if won:
@@ -81,22 +81,22 @@ def confirmed_verdict(
     return "REFUTED", f"{fell}, as every other arm does"
 
 
-def tried_how(seeds: int) -> str:
+def repeat_words(seeds: int) -> str:
     """What became of a winner, in two or three words."""
     return "evaluated again" if seeds == 0 else "retrained"
 
 
-def _undecided(question: Question, again: Comparison) -> str:
+def _undecided_text(question: Question, again: Comparison) -> str:
     if again.effect is None:
         return f"it is unknown whether it beats {question.baseline}: {again.reason}"
     if question.noise is not None and held_by_noise(question, again):
         return f"its effect of {noise_words(question.noise, again)}"
     p = "" if again.p_value is None else f", p = {again.p_value:.2g}"
     if again.low is not None and again.low > 0 and question.margin == 0:
-        return f"the effect of {signed(again.effect)} isn't significant after correction{p}"
+        return f"the effect of {signed_text(again.effect)} isn't significant after correction{p}"
     ends, at = stated_interval(again)
     wanted = "an effect" if question.minimum_effect == 0 else f"an effect of {question.minimum_effect:g}"
-    return f"the numbers neither show nor exclude {wanted}: {signed(again.effect)} ({at} interval {ends}{p})"
+    return f"the numbers neither show nor exclude {wanted}: {signed_text(again.effect)} ({at} interval {ends}{p})"
 
 
 def _was(names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from evsys.types import ClaimResult, Comparison, Subject, Verdict
 from evsys_record.text import listed
-from evsys_runtime.experiment.verdict.comparison import Compared, lost_repeats
+from evsys_runtime.experiment.verdict.comparison import ComparedArm, missing_repeats
 from evsys_runtime.experiment.verdict.floor import floor_words
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
@@ -32,7 +32,7 @@ def subject_limit(comparison: Comparison) -> str:
 def verdict_of(
     question: Question,
     comparisons: Sequence[Comparison],
-    compared: Sequence[Compared],
+    compared: Sequence[ComparedArm],
     claims: Sequence[ClaimResult],
     trained: Mapping[str, ArmScore],
 ) -> tuple[Verdict, str]:
@@ -56,8 +56,8 @@ def verdict_of(
         why = why or "nothing was scored"
         return "INCONCLUSIVE", f"no arm could be compared with {question.baseline}: {why}"
     if question.claim != "better":
-        return _of_all(question, comparisons, compared, claims)
-    return _of_winners(question, comparisons, compared, claims)
+        return _verdict_on_all(question, comparisons, compared, claims)
+    return _verdict_on_winners(question, comparisons, compared, claims)
 
 
 def _strongest(comparisons: Sequence[Comparison], claims: Sequence[ClaimResult]) -> dict[str, ClaimResult]:
@@ -66,10 +66,10 @@ def _strongest(comparisons: Sequence[Comparison], claims: Sequence[ClaimResult])
     return {claim.arm: claim for claim in claims if claim.subject == subjects[claim.arm]}
 
 
-def _of_all(
+def _verdict_on_all(
     question: Question,
     comparisons: Sequence[Comparison],
-    compared: Sequence[Compared],
+    compared: Sequence[ComparedArm],
     claims: Sequence[ClaimResult],
 ) -> tuple[Verdict, str]:
     """A claim about all arms holds when it holds of each, and falls with one."""
@@ -85,22 +85,22 @@ def _of_all(
             return "INCONCLUSIVE", floor
         return "INCONCLUSIVE", f"the numbers neither show nor exclude that {listed(open_)} {verb}"
     said = ", ".join(f"{arm} {verb}" for arm in strongest)
-    lost = next((lost for one in compared if (lost := lost_repeats(one)) is not None), None)
+    lost = next((lost for one in compared if (lost := missing_repeats(one)) is not None), None)
     if lost is not None:
         return "CANDIDATE", f"{said}, but {lost}"
     return "SUPPORTED", said + next((limit for c in comparisons if (limit := subject_limit(c))), "")
 
 
-def _of_winners(
+def _verdict_on_winners(
     question: Question,
     comparisons: Sequence[Comparison],
-    compared: Sequence[Compared],
+    compared: Sequence[ComparedArm],
     claims: Sequence[ClaimResult],
 ) -> tuple[Verdict, str]:
     verb = claim_verb(question.claim, question.margin, question.baseline)
     winners = [c for c in comparisons if c.outcome == "win"]
     if winners and len(comparisons) == 1:
-        lost = lost_repeats(compared[0])
+        lost = missing_repeats(compared[0])
         if lost is not None:
             return "CANDIDATE", f"{winners[0].arm} {verb}, but {lost}"
         return "SUPPORTED", f"{winners[0].arm} {verb}{subject_limit(winners[0])}"
@@ -115,15 +115,17 @@ def _of_winners(
     strongest = _strongest(comparisons, claims)
     if all(c.arm in strongest and strongest[c.arm].outcome == "refuted" for c in comparisons):
         return "REFUTED", f"the numbers exclude that any arm {verb}"
-    return "INCONCLUSIVE", _undecided(question, comparisons, compared)
+    return "INCONCLUSIVE", _undecided_reason(question, comparisons, compared)
 
 
-def _on_the_floor(question: Question, compared: Sequence[Compared]) -> str | None:
+def _on_the_floor(question: Question, compared: Sequence[ComparedArm]) -> str | None:
     """That an arm and the baseline are both on the floor, of the first such arm."""
     return next((words for one in compared if (words := floor_words(question, one)) is not None), None)
 
 
-def _undecided(question: Question, comparisons: Sequence[Comparison], compared: Sequence[Compared]) -> str:
+def _undecided_reason(
+    question: Question, comparisons: Sequence[Comparison], compared: Sequence[ComparedArm]
+) -> str:
     """Why nothing follows although something was compared."""
     floor = _on_the_floor(question, compared)
     if floor is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from evsys.types import ClaimResult, Comparison
-from evsys_runtime.experiment.verdict.comparison import Compared
+from evsys_runtime.experiment.verdict.comparison import ComparedArm
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import ArmScore
 from evsys_runtime.experiment.verdict.tables import number
@@ -13,7 +13,7 @@ from evsys_runtime.experiment.verdict.tables import number
 __all__ = ["floor_words", "off_the_floor", "undecided_on_the_floor"]
 
 
-def floor_words(question: Question, one: Compared) -> str | None:
+def floor_words(question: Question, one: ComparedArm) -> str | None:
     """That both sides of a comparison are on the floor, in words; None if one isn't, or the worst score isn't known."""
     if not (one.arm.values and one.base.values):
         return None
@@ -31,7 +31,7 @@ def _is_at(side: ArmScore, worst: float) -> bool:
     return all(abs(value - worst) <= 1e-12 for value in side.values.values())
 
 
-def off_the_floor(question: Question, comparison: Comparison, one: Compared) -> Comparison:
+def off_the_floor(question: Question, comparison: Comparison, one: ComparedArm) -> Comparison:
     """The comparison, `inconclusive` if both sides are on the floor: a tie of two failures isn't one of two recipes."""
     words = None if comparison.outcome == "unscored" else floor_words(question, one)
     if words is None:
@@ -40,6 +40,6 @@ def off_the_floor(question: Question, comparison: Comparison, one: Compared) -> 
     return attrs.evolve(comparison, outcome="inconclusive", reason=reason)
 
 
-def undecided_on_the_floor(question: Question, claim: ClaimResult, one: Compared) -> ClaimResult:
+def undecided_on_the_floor(question: Question, claim: ClaimResult, one: ComparedArm) -> ClaimResult:
     """The claim, `undecided` if both sides are on the floor."""
     return claim if floor_words(question, one) is None else attrs.evolve(claim, outcome="undecided")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evsys.types import Forgetting
-from evsys_runtime.experiment.verdict.tables import Table, markdown_table, number, signed
+from evsys_runtime.experiment.verdict.tables import Table, markdown_table, number, signed_text
 
 __all__ = ["forgetting_lines", "forgetting_table"]
 
@@ -28,21 +28,21 @@ def forgetting_table(found: Forgetting) -> Table:
 
 def _left_in_the_end(found: Forgetting, place: int) -> str:
     if not found.changes:
-        return f"{number(found.retention[place][-1])}{_of_some(found, place, -1)}"
+        return f"{number(found.retention[place][-1])}{_seed_count_note(found, place, -1)}"
     change = found.changes[place][-1]
     if change is None:
         return number(None)
     low, high = found.change_low[place][-1], found.change_high[place][-1]
     interval = "" if low is None and high is None else f" [{number(low)}, {number(high)}]"
-    return f"{signed(change)}{interval}{_of_some(found, place, -1)}"
+    return f"{signed_text(change)}{interval}{_seed_count_note(found, place, -1)}"
 
 
 def _cell(found: Forgetting, place: int, column: int) -> str:
-    text = f"{number(found.values[place][column])}{_of_some(found, place, column)}"
+    text = f"{number(found.values[place][column])}{_seed_count_note(found, place, column)}"
     return f"({text})" if column == found.own[place] else text
 
 
-def _of_some(found: Forgetting, place: int, column: int) -> str:
+def _seed_count_note(found: Forgetting, place: int, column: int) -> str:
     count = found.scored[place][column] if found.scored else found.seeds
     return f" of {count} seed{'s' * (count > 1)}" if 0 < count < found.seeds else ""
 
@@ -50,16 +50,20 @@ def _of_some(found: Forgetting, place: int, column: int) -> str:
 def forgetting_lines(found: Forgetting) -> list[str]:
     """The matrix in Markdown, with what it says in words."""
     lines = ["Retention after each stage:", "", *markdown_table(forgetting_table(found))]
-    notes = [*_intervals(found), *_undecided(found), *(f"- ended early: {text}" for text in found.stopped)]
+    notes = [
+        *_intervals(found),
+        *_undecided_tests(found),
+        *(f"- ended early: {text}" for text in found.stopped),
+    ]
     return [*lines, "", *notes] if notes else lines
 
 
-def _undecided(found: Forgetting) -> Iterator[str]:
+def _undecided_tests(found: Forgetting) -> Iterator[str]:
     """The tests that could not show whether more was lost than allowed."""
     for test in found.tests:
         if test.outcome != "undecided":
             continue
-        seen = f"changed by {signed(test.change)} [{number(test.low)}, {number(test.high)}]"
+        seen = f"changed by {signed_text(test.change)} [{number(test.low)}, {number(test.high)}]"
         why = seen if test.reason is None else test.reason
         yield f"- unknown: {test.run} after {test.stage}, {test.benchmark}.{test.metric} against {test.limit}: {why}"
 
@@ -78,4 +82,4 @@ def _intervals(found: Forgetting) -> Iterator[str]:
 def _with_interval(found: Forgetting, place: int, column: int) -> str:
     value, low, high = (of[place][column] for of in (found.values, found.low, found.high))
     text = number(value) if low is None else f"{number(value)} [{number(low)}, {number(high)}]"
-    return f"{text}{_of_some(found, place, column)}"
+    return f"{text}{_seed_count_note(found, place, column)}"

@@ -15,7 +15,7 @@ from evsys.types import ArmResult, ClaimResult, Comparison, EvaluationResult
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.claim_results import bounded_claims, claim_results
 from evsys_runtime.experiment.verdict.comparison import (
-    Compared,
+    ComparedArm,
     checkpoint_claims,
     compare_arms,
     strongest_claims,
@@ -30,7 +30,7 @@ from evsys_runtime.experiment.verdict.scores import (
     final_scoring,
     untrained_scoring,
 )
-from evsys_runtime.experiment.verdict.tables import signed
+from evsys_runtime.experiment.verdict.tables import signed_text
 from evsys_stats.ranges import seen_range
 
 __all__ = ["ArmComparisons", "compare_with_baseline", "missing_warning"]
@@ -43,7 +43,7 @@ class Paddings:
     arms: Padding
     baseline: Padding
 
-    def of(self, is_baseline: bool) -> Padding:
+    def padding_of(self, is_baseline: bool) -> Padding:
         """Those of one arm."""
         return self.baseline if is_baseline else self.arms
 
@@ -72,7 +72,7 @@ def _scorings(question: Question, arms: Mapping[str, Sequence[ArmResult]]) -> It
 
 def _bounds_held(
     comparisons: Sequence[Comparison],
-    compared: Sequence[Compared],
+    compared: Sequence[ComparedArm],
     extremes: tuple[Sequence[Comparison], Sequence[Comparison]],
 ) -> tuple[Comparison, ...]:
     """The comparisons, `inconclusive` if their outcome depends on what missing samples would have scored.
@@ -83,12 +83,12 @@ def _bounds_held(
         extremes: the same comparisons with missing samples at either extreme.
     """
     return tuple(
-        _bounded(comparison, one, extreme) if any(one.missing_samples) else comparison
+        _bound_comparison(comparison, one, extreme) if any(one.missing_samples) else comparison
         for comparison, one, *extreme in zip(comparisons, compared, *extremes, strict=bool(comparisons))
     )
 
 
-def _bounded(comparison: Comparison, one: Compared, extremes: Sequence[Comparison]) -> Comparison:
+def _bound_comparison(comparison: Comparison, one: ComparedArm, extremes: Sequence[Comparison]) -> Comparison:
     effects = sorted(extreme.effect for extreme in extremes if extreme.effect is not None)
     if not effects:
         return comparison
@@ -97,20 +97,20 @@ def _bounded(comparison: Comparison, one: Compared, extremes: Sequence[Compariso
     if not decided or all(extreme.outcome == comparison.outcome for extreme in extremes):
         return found
     why = (
-        f"the {comparison.outcome} of {one.arm.arm} depends on what its missing samples would have scored: {_counted(one)}, "
-        f"so the effect lies between {signed(effects[0])} and {signed(effects[-1])}"
+        f"the {comparison.outcome} of {one.arm.arm} depends on what its missing samples would have scored: {_missing_counts(one)}, "
+        f"so the effect lies between {signed_text(effects[0])} and {signed_text(effects[-1])}"
     )
     reason = "; ".join(filter(None, (comparison.reason, why)))
     return attrs.evolve(found, outcome="inconclusive", reason=reason, missing_decides=why)
 
 
-def missing_warning(one: Compared) -> str | None:
+def missing_warning(one: ComparedArm) -> str | None:
     """A warning that one side lacks more samples than the other; None if they lack equally many."""
     arm, base = one.missing_samples
-    return None if arm == base else f"the sides lack different numbers of samples: {_counted(one)}"
+    return None if arm == base else f"the sides lack different numbers of samples: {_missing_counts(one)}"
 
 
-def _counted(one: Compared) -> str:
+def _missing_counts(one: ComparedArm) -> str:
     tasks = len(one.scored)
     arm, base = one.missing_samples
     return (
@@ -124,13 +124,13 @@ class ArmComparisons:
     """The scores of the trained arms, and what the comparisons of them come to."""
 
     trained: Mapping[str, ArmScore]
-    compared: Sequence[Compared]
+    compared: Sequence[ComparedArm]
     comparisons: tuple[Comparison, ...]
     checkpoints: tuple[Comparison, ...]
     claims: tuple[ClaimResult, ...]
 
 
-def _compared(
+def _compare_padded(
     question: Question,
     arms: Mapping[str, Sequence[ArmResult]],
     planned: Mapping[str, int] | None,
@@ -146,7 +146,7 @@ def _compared(
             question.task_value,
             planned=None if planned is None else planned.get(name),
             left_out=question.left_out,
-            padding=None if paddings is None else paddings.of(name == question.baseline),
+            padding=None if paddings is None else paddings.padding_of(name == question.baseline),
         )
         for name, group in arms.items()
     }
@@ -167,11 +167,11 @@ def compare_with_baseline(
     question: Question, arms: Mapping[str, Sequence[ArmResult]], planned: Mapping[str, int] | None
 ) -> ArmComparisons:
     """Compare all arms with the baseline; an outcome that depends on what missing samples would have scored is `inconclusive`."""
-    found = _compared(question, arms, planned)
+    found = _compare_padded(question, arms, planned)
     if not any(any(one.missing_samples) for one in found.compared):
         return found
     worst, best = (
-        _compared(question, arms, planned, _paddings(question, arms, arms_highest=highest))
+        _compare_padded(question, arms, planned, _paddings(question, arms, arms_highest=highest))
         for highest in (False, True)
     )
     return attrs.evolve(
@@ -183,7 +183,7 @@ def compare_with_baseline(
 
 
 def _telling(
-    question: Question, comparisons: Sequence[Comparison], compared: Sequence[Compared]
+    question: Question, comparisons: Sequence[Comparison], compared: Sequence[ComparedArm]
 ) -> tuple[Comparison, ...]:
     """The comparisons, `inconclusive` where noise explains them, or where both sides are on the floor; `comparisons` may be empty."""
     return tuple(

@@ -11,7 +11,7 @@ from evsys.types import ArmResult, Comparison, NoiseFloor
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring, value_of
-from evsys_runtime.experiment.verdict.tables import number, signed
+from evsys_runtime.experiment.verdict.tables import number, signed_text
 from evsys_stats.student import studentized_maximum
 
 __all__ = [
@@ -126,7 +126,7 @@ def noise_words(noise: NoiseFloor, comparison: Comparison) -> str:
     if runs != baseline_runs:
         means = f", a mean of {runs} and one of {baseline_runs} of them {floor}"
     return (
-        f"{signed(comparison.effect)} is no more than noise: {len(noise.runs)} equal runs of {noise.baseline}{of} "
+        f"{signed_text(comparison.effect)} is no more than noise: {len(noise.runs)} equal runs of {noise.baseline}{of} "
         f"fall up to {number(noise.largest)} apart{limit}{means}"
     )
 

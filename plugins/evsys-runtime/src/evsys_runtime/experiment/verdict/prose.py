@@ -21,7 +21,7 @@ from evsys_record.marks import HACKING_SUSPECTED, LEDGER_REBUILT, similar_label
 from evsys_record.text import listed, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
-from evsys_runtime.experiment.verdict.confirmation import tried_how
+from evsys_runtime.experiment.verdict.confirmation import repeat_words
 from evsys_runtime.experiment.verdict.endings import early_ends
 from evsys_runtime.experiment.verdict.forgetting_table import forgetting_lines
 from evsys_runtime.experiment.verdict.health import health_lines
@@ -32,7 +32,7 @@ from evsys_runtime.experiment.verdict.tables import (
     markdown_table,
     number,
     score_tables,
-    signed,
+    signed_text,
     stated_interval,
 )
 
@@ -90,7 +90,7 @@ def unflagged_line(conclusion: Conclusion) -> str | None:
         return None
     count = f"{len(rest.tasks)} task" + ("s" if len(rest.tasks) > 1 else "")
     line = f"without {count} of {rest.benchmark} found among the training rows: {rest.verdict}: {rest.reason}"
-    effects = [f"{c.arm} {signed(c.effect)}" for c in rest.comparisons if c.effect is not None]
+    effects = [f"{c.arm} {signed_text(c.effect)}" for c in rest.comparisons if c.effect is not None]
     return f"{line} (effect of {', '.join(effects)})" if effects else line
 
 
@@ -107,7 +107,7 @@ def look_line(series: LookSeries) -> str:
 
 def look_words(look: Look) -> str:
     """A look in a few words: the experiment, its verdict, the effect."""
-    effect = "" if look.effect is None else f" {signed(look.effect)}"
+    effect = "" if look.effect is None else f" {signed_text(look.effect)}"
     return f"{look.experiment_id} {look.verdict or 'not concluded'}{effect}"
 
 
@@ -121,7 +121,7 @@ def comparison_sentence(conclusion: Conclusion, comparison: Comparison) -> str:
     interval = f"{confidence}{together} interval {ends}"
     p = comparison.p_value if comparison.p_corrected is None else comparison.p_corrected
     runs = f"{tasks_words(comparison)}, {comparison.reason}"
-    return f"{head}, effect {signed(comparison.effect)} ({interval}, p = {p:.2g}, {comparison.method}, {runs}): {comparison.outcome}"
+    return f"{head}, effect {signed_text(comparison.effect)} ({interval}, p = {p:.2g}, {comparison.method}, {runs}): {comparison.outcome}"
 
 
 def tasks_words(comparison: Comparison) -> str:
@@ -138,8 +138,8 @@ def expected_line(conclusion: Conclusion) -> str | None:
         return None
     best = max(won, key=lambda c: c.effect or 0.0)
     return (
-        f"{best.arm} is the best of {len(conclusion.comparisons)} arms, so part of its effect of {signed(best.effect)} is luck: "
-        f"expect {signed(best.shrunken_effect)} until it is confirmed"
+        f"{best.arm} is the best of {len(conclusion.comparisons)} arms, so part of its effect of {signed_text(best.effect)} is luck: "
+        f"expect {signed_text(best.shrunken_effect)} until it is confirmed"
     )
 
 
@@ -149,7 +149,7 @@ def confirmed_line(conclusion: Conclusion) -> str | None:
     if confirmed is None:
         return None
     said = comparison_sentence(attrs.evolve(conclusion, metric=confirmed.metric), confirmed.comparison)
-    arm, seeds, how = confirmed.comparison.arm, confirmed.seeds, tried_how(confirmed.seeds)
+    arm, seeds, how = confirmed.comparison.arm, confirmed.seeds, repeat_words(confirmed.seeds)
     each = f" with {seeds} seed{'s' * (seeds != 1)}" if seeds else ""
     why = "" if confirmed.seeds_reason is None else f" ({confirmed.seeds_reason})"
     if conclusion.baseline == BASE_MODEL:

@@ -105,10 +105,10 @@ def _collect(  # noqa: PLR0915 - one pass over all results
     single = is_mean = zero_one = True
     for result, evaluation in found:
         if evaluation is not None and evaluation.status == "invalid":
-            invalid = invalid or _why(result, evaluation, metric)
+            invalid = invalid or _missing_reason(result, evaluation, metric)
         value = value_of(evaluation, metric)
         if evaluation is None or value is None:
-            reasons.append(_why(result, evaluation, metric))
+            reasons.append(_missing_reason(result, evaluation, metric))
             continue
         ones = {task: task_value(rewards) for task, rewards in evaluation.task_rewards.items() if rewards}
         known = {task: one for task, one in ones.items() if one is not None}
@@ -119,7 +119,7 @@ def _collect(  # noqa: PLR0915 - one pass over all results
                 reasons.append(f"{result.run_id}: {NOTHING_LEFT if is_mean else NOT_BY_TASK}")
                 continue
         if padding is not None:
-            known = _padded(evaluation, known, padding, left_out, task_value)
+            known = _pad(evaluation, known, padding, left_out, task_value)
         if left_out or padding is not None:
             value = sum(known.values()) / len(known)
         values.append(value)
@@ -157,7 +157,7 @@ def _collect(  # noqa: PLR0915 - one pass over all results
     )
 
 
-def _padded(
+def _pad(
     evaluation: EvaluationResult,
     known: Mapping[str, float],
     padding: Padding,
@@ -187,7 +187,7 @@ def value_of(evaluation: EvaluationResult | None, metric: str) -> float | None:
     return None if found is None else found.value
 
 
-def _why(result: ArmResult, evaluation: EvaluationResult | None, metric: str) -> str:
+def _missing_reason(result: ArmResult, evaluation: EvaluationResult | None, metric: str) -> str:
     if evaluation is not None and evaluation.status != "completed":
         cause = evaluation.failure.message if evaluation.failure else "; ".join(evaluation.warnings)
         return f"{result.run_id}: evaluation {evaluation.status}" + (f" ({cause})" if cause else "")

@@ -14,7 +14,7 @@ from evsys_runtime.experiment.verdict.settling_curve import amounts, settling_cu
 from evsys_stats.paired import Paired
 from evsys_stats.power import detectable, tasks_to_place
 
-__all__ = ["Advice", "Open", "what_would_settle"]
+__all__ = ["Advice", "Open", "settling_advice"]
 
 MOST_TIMES = 100
 """Above so many times the tasks that there are, a number of them is not advice."""
@@ -45,7 +45,7 @@ class Advice:
     curve: tuple[SettlingPoint, ...] = ()
 
 
-def what_would_settle(
+def settling_advice(
     winners: Sequence[str], undecided: Sequence[Open], *, question: Question, level: float
 ) -> Advice | None:
     """What to do; None where nothing is known to help.
@@ -63,17 +63,17 @@ def what_would_settle(
         return None
     closest = max(undecided, key=lambda one: one.paired.effect)
     if minimum > 0:
-        return _at_minimum(closest, minimum, level)
+        return _minimum_effect_advice(closest, minimum, level)
     if question.margin > 0:
-        return _at_margin(closest, question, level)
+        return _margin_advice(closest, question, level)
     return _asking(closest, level)
 
 
-def _at_minimum(one: Open, minimum: float, level: float) -> Advice:
+def _minimum_effect_advice(one: Open, minimum: float, level: float) -> Advice:
     """A set minimum effect is what to aim at, regardless of the effect happened to be this time."""
     seen = detectable(one.paired, level)
     if not one.significant and (seen is None or seen > minimum):
-        return _shown(one, minimum, level)
+        return _effect_advice(one, minimum, level)
     effect = abs(one.paired.effect)
     tasks = tasks_to_place(one.paired, abs(minimum - effect), level)
     arm, n = one.comparison.arm, one.paired.n
@@ -92,7 +92,7 @@ def _at_minimum(one: Open, minimum: float, level: float) -> Advice:
     )
 
 
-def _at_margin(one: Open, question: Question, level: float) -> Advice:
+def _margin_advice(one: Open, question: Question, level: float) -> Advice:
     """The tasks that narrow the interval until it lies within a margin, which is what `no_worse` and `equal` need."""
     effect, margin, n = one.paired.effect, question.margin, one.paired.n
     gap = margin + effect if question.claim == "no_worse" else margin - abs(effect)
@@ -109,7 +109,7 @@ def _at_margin(one: Open, question: Question, level: float) -> Advice:
     )
 
 
-def _shown(one: Open, effect: float, level: float) -> Advice:
+def _effect_advice(one: Open, effect: float, level: float) -> Advice:
     amount, settling = _amount(one, effect, level)
     said = f"about {amount} would show an effect of {effect:.3g} for {one.comparison.arm}"
     seen = abs(one.paired.effect)

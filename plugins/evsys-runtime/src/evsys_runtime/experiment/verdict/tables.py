@@ -17,10 +17,10 @@ __all__ = [
     "comparison_table",
     "confidence",
     "markdown_table",
+    "mean_over_repeats",
     "number",
-    "over_repeats",
     "score_tables",
-    "signed",
+    "signed_text",
     "stated_interval",
 ]
 
@@ -46,12 +46,12 @@ def number(value: float | None) -> str:
     return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}" if abs(value) < 10_000 else f"{value:,.0f}"
 
 
-def signed(value: float | None) -> str:
+def signed_text(value: float | None) -> str:
     """A difference, with its sign."""
     return number(value) if value is None or value < 0 else f"+{number(value)}"
 
 
-def over_repeats(values: Sequence[MetricValue]) -> MetricValue:
+def mean_over_repeats(values: Sequence[MetricValue]) -> MetricValue:
     """The mean of a metric over the repeats of an arm, with the mean of their bounds.
 
     Repeats are scored on the same tasks, so their errors are correlated, by how much isn't known here. The standard error
@@ -97,13 +97,13 @@ class _Line:
     def metric(self, name: str) -> MetricValue | None:
         """A metric over the repeats; None where none has it."""
         values = [scoring.metrics[name] for scoring in self.scorings if name in scoring.metrics]
-        return over_repeats(values) if values else None
+        return mean_over_repeats(values) if values else None
 
     def part(self, key: str, label: str, metric: str) -> MetricValue | None:
         """The metric of a part of the benchmark, over the repeats."""
         found = [scoring.breakdown.get(key, {}).get(label, {}) for scoring in self.scorings]
         values = [part[metric] for part in found if metric in part]
-        return over_repeats(values) if values else None
+        return mean_over_repeats(values) if values else None
 
 
 def _entries(arms: Sequence[ArmResult]) -> dict[str, str]:
@@ -139,7 +139,7 @@ def _lines(
     trained = [
         attrs.evolve(line, planned=line.planned + (without or {}).get(line.label, 0)) for line in trained
     ]
-    return [*starts, *trained, *_compared(arms, benchmark)]
+    return [*starts, *trained, *_api_model_lines(arms, benchmark)]
 
 
 def _sampled_alone(group: Sequence[ArmResult], benchmark: str) -> bool:
@@ -160,7 +160,7 @@ def _group(arm: ArmResult) -> str:
     return f"{arm.arm}, {ONCE_MORE}" if arm.purpose == "confirm" else arm.arm
 
 
-def _compared(arms: Sequence[ArmResult], benchmark: str) -> Iterator[_Line]:
+def _api_model_lines(arms: Sequence[ArmResult], benchmark: str) -> Iterator[_Line]:
     """The API models that were scored alongside the arms."""
     for arm in arms:
         for e in arm.evaluations:
@@ -234,14 +234,14 @@ def breakdown_tables(arms: Sequence[ArmResult], success: str | None = None) -> l
             for key, labels in scoring.breakdown.items():
                 parts.setdefault(key, {}).update(dict.fromkeys(labels))
         for key, found in parts.items():
-            metric = _told_by(benchmark, lines, success)
+            metric = _metric_note(benchmark, lines, success)
             rows = [_part_row(lines, key, label, metric) for label in found]
             columns = ("tasks", *(line.label for line in lines))
             tables.append(Table(title=f"{benchmark} by {key}: {metric}", columns=columns, rows=tuple(rows)))
     return tables
 
 
-def _told_by(benchmark: str, lines: Sequence[_Line], success: str | None) -> str:
+def _metric_note(benchmark: str, lines: Sequence[_Line], success: str | None) -> str:
     metrics = list(lines[0].scorings[0].metrics)
     return next((name for name in metrics if f"{benchmark}.{name}" == success), metrics[0])
 
@@ -268,7 +268,7 @@ def comparison_table(conclusion: Conclusion) -> Table:
     rows = tuple(
         (
             c.arm,
-            signed(c.effect),
+            signed_text(c.effect),
             f"[{stated[c.arm][0].replace(' to ', ', ')}]" if c.arm in stated else "",
             "" if c.p_corrected is None else f"{c.p_corrected:.2g}",
             c.outcome,

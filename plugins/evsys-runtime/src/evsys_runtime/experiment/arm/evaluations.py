@@ -29,11 +29,11 @@ from evsys_runtime.experiment.supervision.watchdog import Watchdog
 from evsys_runtime.serving.rollouts import RolloutEndpoints
 from evsys_runtime.training.retreat import RetreatKind
 
-__all__ = ["ArmScores"]
+__all__ = ["ArmEvaluations"]
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class ArmScores:
+class ArmEvaluations:
     """What is scored in one attempt at an arm, and what it shares with other arms.
 
     Attributes:
@@ -66,7 +66,7 @@ class ArmScores:
         endpoints: RolloutEndpoints,
         watch: Watchdog,
         scored: Sequence[EvaluationResult] = (),
-    ) -> ArmScores:
+    ) -> ArmEvaluations:
         """Begin with what this run had `scored`, and the scores of its starting weights that other arms made, and paid for."""
         registry, seeds, shared = session.plan.registry, session.seeds(arm), session.untrained
         keys = {b.name: untrained_key(arm, b, registry, seeds) for b in benchmarks}
@@ -94,7 +94,7 @@ class ArmScores:
             selecting=session.selection_of(arm).benchmark or None,
             known=[*map(without_cost, known.values()), *scored],
             expected_seconds=took,
-            share=lambda benchmark, make: shared.score(keys[benchmark.name], run_id, make, watch.elsewhere),
+            share=lambda benchmark, make: shared.score(keys[benchmark.name], run_id, make, watch.pause),
             directory=Path(record.directory),
             endpoints=endpoints,
             cache=cache,
@@ -116,7 +116,7 @@ class ArmScores:
         )
 
     @asynccontextmanager
-    async def while_running(self, warnings: list[str], why_ended: Callable[[], str]) -> AsyncIterator[None]:
+    async def cancel_on_exit(self, warnings: list[str], why_ended: Callable[[], str]) -> AsyncIterator[None]:
         """However the block ends, no scoring continues after it; what it cuts off is recorded as missing.
 
         `warnings` gets why that couldn't be done: what ended the block is what to tell. `why_ended` says why it was cancelled.
@@ -133,7 +133,7 @@ class ArmScores:
                 self.log.warning("evaluation.not_recorded", reason=error.message, exc_info=error)
             raise
 
-    async def at(self, client: TrainingClient, step: int) -> None:
+    async def start_evaluations(self, client: TrainingClient, step: int) -> None:
         """Start to score what is wanted of the weights that the client has, after `step` optimiser steps.
 
         Of starting weights that is where the verdict needs it and no arm has done it; where another arm is at it, its scores
@@ -147,10 +147,10 @@ class ArmScores:
 
     async def results(self, client: TrainingClient, steps: int, result: RunResult | None = None) -> None:
         """Score the weights that count on every entry, and the API models alongside them; see `trained`."""
-        await self.trained(client, steps, result=result)
+        await self.evaluate_final(client, steps, result=result)
         await self.models()
 
-    async def trained(
+    async def evaluate_final(
         self,
         client: TrainingClient,
         steps: int,
@@ -166,7 +166,7 @@ class ArmScores:
         try:
             if factory is not None and result is not None and result.status == "completed":
                 through = await make_client(
-                    factory, self._elsewhere(result), run_of(self.arm, self.session.plan)
+                    factory, self._portable_result(result), run_of(self.arm, self.session.plan)
                 )
             with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
                 snapshot = await client.sampling_client()
@@ -177,7 +177,7 @@ class ArmScores:
             return
         await self.evaluator.final(steps, snapshot, entries=entries, through=through)
 
-    def _elsewhere(self, result: RunResult) -> RunResult:
+    def _portable_result(self, result: RunResult) -> RunResult:
         """A result for code that doesn't know the run's folder: whose it is, and its checkpoint as a whole path."""
         saved = result.final_checkpoint
         if saved is not None:
@@ -187,16 +187,16 @@ class ArmScores:
     async def to_select(self, client: TrainingClient, steps: int) -> None:
         """Score the last weights on the entries scored during training, so that they can be selected as well."""
         entries = [one.name for one in self.benchmarks if one.split == "val" and one.run_every is not None]
-        await self.trained(client, steps, entries=entries)
+        await self.evaluate_final(client, steps, entries=entries)
 
-    async def left_behind(self, client: TrainingClient, steps: int, how: RetreatKind) -> None:
+    async def finish_before_rollback(self, client: TrainingClient, steps: int, how: RetreatKind) -> None:
         """Wait for the scorings of an attempt that the run goes back from; after a `branch` its last weights are scored as well.
 
         The test isn't for that: it is looked at once, with what the run ends with.
         """
         if how == "branch":
             entries = [one.name for one in self.benchmarks if one.split == "val" and not is_proof(one.name)]
-            await self.trained(client, steps, entries=entries)
+            await self.evaluate_final(client, steps, entries=entries)
         else:
             await self.evaluator.drain()
 
@@ -211,7 +211,7 @@ class ArmScores:
                     f"{benchmark.name}@{model.name}",
                     run_id_of(self.arm),
                     partial(self.evaluator.score_model, benchmark, model),
-                    self.watch.elsewhere,
+                    self.watch.pause,
                 )
 
 

@@ -11,7 +11,7 @@ from evsys.types import RunResult
 from evsys_runtime.config.model import ExperimentConfig
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.experiment import Experiment
-from evsys_runtime.experiment.state.injection import found_under_way
+from evsys_runtime.experiment.state.injection import running_experiment
 from evsys_runtime.experiment.supervision.event_loop import run_to_end
 
 __all__ = ["arun_experiment", "run_experiment"]
@@ -33,7 +33,7 @@ async def arun_experiment(cfg: Runnable) -> list[RunResult]:
     Raises:
         ConfigError: it isn't valid; with every problem.
     """
-    found = found_under_way()
+    found = running_experiment()
     if found is not None and cfg is found.config:
         return await found.results()
     root = None if found is None or isinstance(cfg, str | Path) else found.project_root
