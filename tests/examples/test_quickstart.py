@@ -88,7 +88,10 @@ def test_a_learning_rate_of_0_changes_nothing_and_supports_nothing(quickstart, r
         outputs[line["step"]].append(line["rollout"]["output"])
     assert len(outputs[0]) == 400  # the entry, and its proof on the selected weights
     assert sorted(outputs[0]) == sorted(outputs[5])
-    assert (result.status, result.conclusion.verdict) == ("completed", "REFUTED")
+    assert (result.status, result.conclusion.verdict) == (
+        "completed",
+        "INCONCLUSIVE",
+    )  # both are on the floor
 
 
 def test_the_backend_is_the_only_word_that_changes_for_a_rehearsal(quickstart, trained):

@@ -73,7 +73,9 @@ class Ledger:
             alike.setdefault(each.question, []).append(place)
         found: dict[str, LookPlace] = {}
         for question, own in alike.items():
-            others = (places for other, places in alike.items() if other.is_same(question))
+            others = (
+                places for other, places in alike.items() if other == question or other.is_same(question)
+            )
             number, numbers = 0, dict[int, int]()
             for place in sorted(place for places in others for place in places):
                 number += len(self.asked[place].looks)

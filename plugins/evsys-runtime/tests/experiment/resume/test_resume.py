@@ -485,7 +485,9 @@ def test_an_experiment_that_only_lacks_its_conclusion_concludes(lab, whole):
     (record.directory / "conclusion.json").unlink()
     again = lab.resume(record.directory)
     assert attempts(again.arms[0].run_dir) == [(1, "start", None, 0)]
-    assert outcome(again) == outcome(whole())
+    # The look that was taken before counts: a conclusion that is removed can't be had again at the first level.
+    effects = [(one.arm, one.effect, one.p_value) for one in whole().conclusion.comparisons]
+    assert [(one.arm, one.effect, one.p_value) for one in again.conclusion.comparisons] == effects
     assert again.conclusion.extra["simulated_by"] == ["mock"]
 
 

@@ -121,7 +121,8 @@ def test_ctrl_c_while_rows_are_drawn_again_costs_nothing(lab, whole, monkeypatch
 
     def struck(self, rows):
         for number, row in enumerate(real(self, rows)):
-            if number == 4 and len(self.earlier) == stage - 1 and left:
+            begun = any(lab.project.root.glob(".evsys/experiments/*"))  # not in the search for leaks before
+            if begun and number == 4 and len(self.earlier) == stage - 1 and left:
                 left.pop()
                 os.kill(os.getpid(), signal.SIGINT)
             yield row

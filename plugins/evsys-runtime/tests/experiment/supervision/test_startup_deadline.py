@@ -70,7 +70,7 @@ def test_code_that_blocks_everything_meanwhile_is_told_with_its_line(caplog, mon
 
     asyncio.run(blocks())
     assert "the event loop has been blocked for 0 s by" in caplog.text
-    assert "test_beforehand.py" in caplog.text
+    assert "test_startup_deadline.py" in caplog.text
 
 
 def test_rows_that_never_come_again_when_an_experiment_is_taken_up_end_the_resume(project, run_text):
