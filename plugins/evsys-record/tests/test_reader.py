@@ -165,6 +165,16 @@ def test_events_are_numbered_over_processes(past):
     assert [one.seq for one in experiment.events(after=3)] == [4]
 
 
+def test_an_event_log_writes_nothing_once_its_guard_refuses(past):
+    def refuse():
+        raise StoreError("the lock was lost")
+
+    record = past.begin()
+    with pytest.raises(StoreError, match="lock was lost"):
+        EventLog(record.directory, guard=refuse).append("run.started")
+    assert list(evsys_record.open(past.experiments).experiment("last").events()) == []
+
+
 def test_reading_changes_no_file(past, tmp_path):
     past.whole()
     files = {path: path.stat().st_mtime_ns for path in past.experiments.rglob("*") if path.is_file()}

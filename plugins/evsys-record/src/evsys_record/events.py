@@ -44,11 +44,19 @@ class EventLog:
     Args:
         directory: the experiment's folder.
         scrub: takes secrets out of a line before it is written.
+        guard: raises where nothing may be written.
     """
 
-    def __init__(self, directory: Path, *, scrub: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        scrub: Callable[[str], str] | None = None,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
         self._path = directory / EVENTS
         self._writer = JsonlWriter(self._path, scrub=scrub)
+        self._guard = guard
         self._lock = Lock()
         self._last: int | None = None
 
@@ -56,8 +64,9 @@ class EventLog:
         """Put an event on record; its number.
 
         Raises:
-            StoreError: the disk is full, ...
+            StoreError: the disk is full, or the guard refuses.
         """
+        self._guard()
         with self._lock:
             if self._last is None:
                 self._last = max((line["seq"] for line in read_jsonl(self._path, missing_ok=True)), default=0)

@@ -146,7 +146,7 @@ class ExperimentRecord:
     @cached_property
     def events(self) -> EventLog:
         """Its events, to write to."""
-        return EventLog(self.directory, scrub=self._redactor.line)
+        return EventLog(self.directory, scrub=self._redactor.line, guard=self.lock.refuse_if_lost)
 
     def note(self, **facts: Any) -> None:
         """Add facts to experiment.json, such as the arms with their identities.

@@ -37,4 +37,19 @@ def read_as[T](cls: type[T], tree: Mapping[str, Any]) -> T:
     """
     from evsys._plugins.structuring import structure
 
-    return structure(cls, {key: value for key, value in tree.items() if key != "format"})
+    return structure(cls, _of_this_version({key: value for key, value in tree.items() if key != "format"}))
+
+
+def _of_this_version(tree: Any) -> Any:
+    """A tree that an earlier version wrote, as this one would write it.
+
+    Comparisons had the interval of each arm alone and, as `corrected_low` and `corrected_high`, the one that holds for all arms
+    together, which is the only one now.
+    """
+    if isinstance(tree, Mapping):
+        current = {key: _of_this_version(value) for key, value in tree.items()}
+        low, high = current.pop("corrected_low", None), current.pop("corrected_high", None)
+        if low is not None or high is not None:
+            current |= {"low": low, "high": high}
+        return current
+    return [_of_this_version(value) for value in tree] if isinstance(tree, list | tuple) else tree

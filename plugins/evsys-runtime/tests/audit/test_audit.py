@@ -71,11 +71,22 @@ def test_missing_samples_that_decide_are_put_at_both_extremes(record_of):
     }
 
 
-def test_a_record_of_an_earlier_version_is_audited_as_far_as_it_goes(record_of):
+def without_claims(tree):
+    del tree["claims"]
+
+
+def with_two_intervals(tree):
+    for comparison in tree["comparisons"]:
+        del comparison["level"]
+        comparison |= {"corrected_low": comparison["low"], "corrected_high": comparison["high"]}
+
+
+@pytest.mark.parametrize("written_before", [without_claims, with_two_intervals])
+def test_a_record_of_an_earlier_version_is_audited_as_far_as_it_goes(record_of, written_before):
     folder = record_of("binary")
     path = folder / "conclusion.json"
     tree = json.loads(path.read_text(encoding="utf-8"))
-    del tree["claims"]
+    written_before(tree)
     path.write_text(json.dumps(tree), encoding="utf-8")
     facts = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
     for name in ("evidence_hashes", "conclusion_hash"):

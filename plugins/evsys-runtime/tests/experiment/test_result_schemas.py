@@ -443,3 +443,13 @@ def test_final_metrics_that_are_not_finite_become_warnings_in_every_arm():
     assert tree["arms"][0]["run"]["metrics"] == {}
     assert tree["arms"][0]["run"]["warnings"] == ["metric 'loss' wasn't finite at the end"]
     assert tree["arms"][1]["run"]["metrics"] == {"loss": 0.25}
+
+
+def test_a_conclusion_with_two_intervals_is_read_with_the_one_that_holds_for_all_arms():
+    tree = result_tree(CONCLUSION)
+    comparison = tree["comparisons"][0]
+    assert {"low", "high", "level"} <= comparison.keys()
+    del comparison["level"]
+    comparison |= {"low": 0.1, "high": 0.3, "corrected_low": 0.05, "corrected_high": 0.35}
+    found = read_as(Conclusion, tree).comparisons[0]
+    assert (found.low, found.high, found.level) == (0.05, 0.35, None)

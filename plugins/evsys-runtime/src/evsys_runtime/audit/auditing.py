@@ -62,7 +62,10 @@ def audit_experiment(folder: Path) -> Audit:
 def _not_concluded(evidence: Evidence) -> str | None:
     if evidence.facts.get("finished") is None:
         return "the experiment hasn't ended"
-    if evidence.conclusion and "claims" not in evidence.conclusion:
+    conclusion = evidence.conclusion
+    if conclusion and not (
+        "claims" in conclusion and all("level" in one for one in conclusion["comparisons"])
+    ):
         return "an earlier version of evsys concluded this, by other rules"
     return None
 
