@@ -97,7 +97,7 @@ def test_a_listener_that_raises_is_counted_and_logged_and_the_others_still_hear(
     hooks, before, after = HookManager(), Marked(), Marked()
     for listener in (before, Raises(), after):
         hooks.register(listener)
-    with caplog.adjust_level(logging.WARNING, logger="evsys.hooks"):
+    with caplog.at_level(logging.WARNING, logger="evsys.hooks"):
         emit(hooks, "evsys_step_finished", **STEP)
     assert before.steps == after.steps == [3]
     assert hooks.warnings == ["listener 'Raises' failed in evsys_step_finished: RuntimeError: disk full"]

@@ -163,8 +163,8 @@ def test_a_read_only_project_is_run_with_records_elsewhere_and_says_where_its_da
             r"can't write train\.jsonl/x/.*: Not a directory; a file is in the way",
         ),
         (("init-project", "x" * 300), r"can't write x+/.*: File name too long; use shorter names"),
-        (("init-project", ""), r"'' is not a name of a folder"),
-        (("init-project", "a\0b"), r"is not a name of a folder"),
+        (("init-project", ""), r"'' is not a valid folder name"),
+        (("init-project", "a\0b"), r"is not a valid folder name"),
         (("new-experiment", ""), r"SLUG is empty"),
         (("new-experiment", "first"), r"can't write experiments/.*: Not a directory"),
     ],
@@ -355,7 +355,7 @@ def test_a_secret_written_into_the_file_is_refused_and_one_given_by_set_is_not_k
     outcome = lab.run()
     outcome.refused(
         2,
-        r":5:47: \$\.callbacks\[0\]\.params\.api_key: the value of the environment variable SERVICE_API_KEY stands here",
+        r":5:47: \$\.callbacks\[0\]\.params\.api_key: the value of the environment variable SERVICE_API_KEY occurs here",
         r"write \$\{SERVICE_API_KEY\} instead",
     )
     assert SECRET not in outcome.said
@@ -381,7 +381,7 @@ def test_a_secret_given_by_set_in_any_text_that_is_kept_is_refused_by_the_option
     lab.code(LISTENER)
     lab.config(("run:", "callbacks: [{kind: service, params: {address: x}}]\nrun:"))
     outcome = lab.evsys(command, "config.yaml", "--set", option)
-    outcome.refused(2, said + "the value of the environment variable SERVICE_API_KEY stands here")
+    outcome.refused(2, said + "the value of the environment variable SERVICE_API_KEY occurs here")
     assert SECRET not in outcome.said
     lab.nothing_was_written()
 
@@ -399,8 +399,8 @@ def test_secrets_in_the_file_are_told_at_once_with_line_and_key_comments_and_esc
     outcome.refused(
         2,
         "3 problems:",
-        r"config\.yaml:2:8: the value of the environment variable SERVICE_API_KEY stands here",
-        r"config\.yaml:4:1: \$\.description: the value of the environment variable OTHER_TOKEN stands here",
+        r"config\.yaml:2:8: the value of the environment variable SERVICE_API_KEY occurs here",
+        r"config\.yaml:4:1: \$\.description: the value of the environment variable OTHER_TOKEN occurs here",
         r"config\.yaml:8:5: \$\.metadata\.hypothesis: the value of the environment variable SERVICE_API_KEY",
     )
     assert SECRET not in outcome.said

@@ -50,7 +50,7 @@ class Method:
             return None
         if inspect.iscoroutinefunction(self._asked) == _is_async(self._own):
             return None
-        return f"{self.name} is {'no ' if self.keyword == 'async def' else 'an '}`async def`"
+        return f"{self.name} is {'not an ' if self.keyword == 'async def' else 'an '}`async def`"
 
     def signature_faults(self, bound: Collection[str]) -> Iterator[str]:
         """Ways in which evsys calls the method and the plugin can't be called.

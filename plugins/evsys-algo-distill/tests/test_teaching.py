@@ -97,5 +97,5 @@ async def test_a_place_without_a_candidate_teaches_nothing_and_is_counted():
     np.testing.assert_array_equal(found.probabilities, [[0.0, 0.0], [1.0, 0.0]])
     np.testing.assert_array_equal(found.logprobs, [-0.5, -2.0])
     assert told.unknown == 1
-    with pytest.raises(AlgorithmError, match="of none of 2 tokens"):
+    with pytest.raises(AlgorithmError, match="for any of 2 tokens"):
         await opinion([None, {6: np.nan}, {7: -np.inf}])

@@ -88,7 +88,7 @@ def test_a_config_that_tells_a_secret_is_refused_before_anything_is_written(outp
     redactor = Redactor({"OPENAI_API_KEY": "sk-0123456789abcdef"})
     config = b"backend: {kind: x, params: {api_key: sk-0123456789abcdef}}"
     with pytest.raises(
-        ConfigError, match=r"config:1:38: .* OPENAI_API_KEY stands here.*write \$\{OPENAI_API_KEY\}"
+        ConfigError, match=r"config:1:38: .* OPENAI_API_KEY occurs here.*write \$\{OPENAI_API_KEY\}"
     ):
         ExperimentRecord.create(output, "a", config, redactor=redactor)
     assert not output.exists()

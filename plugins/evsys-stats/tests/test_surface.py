@@ -16,7 +16,7 @@ PUBLIC = {
     "intervals": "Interval bootstrap_interval mean_interval student_t_quantile t_upper_tail wilson_interval",
     "paired": """Flips Pair Paired cluster_sums interval_end paired_difference paired_differences satterthwaite
         standard_error wild_bootstrap""",
-    "power": """POWER detectable least_share needed_units runs_to_show smallest_p smallest_p_of tasks_to_place
+    "power": """POWER detectable fewest_runs least_share needed_units runs_to_show smallest_p smallest_p_of tasks_to_place
         tasks_to_show""",
     "ranges": "OF_REWARDS Range declared_range hull range_of seen_range",
     "recipe": "MIN_SEEDS errors_with permutation_floor recipe_claim seed_permutation two_way_errors",

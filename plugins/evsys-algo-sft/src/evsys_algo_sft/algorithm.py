@@ -135,14 +135,14 @@ class SFT(BaseAlgorithm):
         """Which of the rows with these `numbers` are kept out; warns if they are not as they should be."""
         from evsys_algo_sft.held_out import MOST_SEARCHED, copies_trained, kept_out
         from evsys_runtime.background import in_background
-        from evsys_runtime.data.row_contents import said_digest
+        from evsys_runtime.data.row_contents import message_digest
 
         wanted = self.config.held_out
         if not wanted:
             return kept_out(numbers, 0.0, 0)
 
         def contents() -> list[bytes]:
-            return [said_digest(ctx.data[number]) for number in numbers]
+            return [message_digest(ctx.data[number]) for number in numbers]
 
         out = kept_out(await in_background(contents), wanted, ctx.seeds("held_out"))
         if not out.any():

@@ -55,6 +55,10 @@ class LedgerLine:
     look: Look | None = None
     complete: bool = True
 
+    def is_repeated_by(self, later: LedgerLine) -> bool:
+        """Whether a later line of the experiment is the same look: it was cut off before its conclusion, and concluded again."""
+        return self.number is not None and (later.number, later.question) == (self.number, self.question)
+
 
 class LookLedger:
     """The ledger of a folder of experiments, as it is on disk.
@@ -92,7 +96,7 @@ class LookLedger:
         by_id: dict[str, list[LedgerLine]] = {}
         for line in self._lines:
             mine = by_id.setdefault(line.experiment_id, [])
-            if mine and mine[-1].state == "reserved":
+            if mine and (mine[-1].state == "reserved" or mine[-1].is_repeated_by(line)):
                 mine.pop()
             mine.append(line)
         return {experiment: list(_counted(lines)) for experiment, lines in by_id.items()}

@@ -76,9 +76,9 @@ class CountedFromTheEnd(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Like click's, with `last-1` for `-2`."""
-        return super().parse_args(ctx, [_counted(text) for text in args])
+        return super().parse_args(ctx, [_count(text) for text in args])
 
 
-def _counted(text: str) -> str:
+def _count(text: str) -> str:
     number = text[1:]
     return f"last-{int(number) - 1}" if text[:1] == "-" and number.isdecimal() and int(number) > 0 else text

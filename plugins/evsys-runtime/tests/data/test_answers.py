@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evsys.types import ToolCall
-from evsys_runtime.data.answers import parse_answer, read_tool_calls, written_out
+from evsys_runtime.data.answers import answer_text, parse_answer, read_tool_calls
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 
@@ -122,7 +122,7 @@ def test_reasoning_tags_are_chosen_by_the_caller():
 @given(st.text("abc \n"), st.text("abc \n"))
 def test_a_written_out_message_is_read_back(reasoning: str, content: str):
     message = parse_answer(f"<think>\n{reasoning}\n</think>\n\n{content}")
-    again = parse_answer(written_out(message))
+    again = parse_answer(answer_text(message))
     assert (again.reasoning, again.content) == (message.reasoning, message.content)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evsys_runtime.data import bounded_regex
-from evsys_runtime.data.bounded_regex import compiled, search
+from evsys_runtime.data.bounded_regex import compile_pattern, search
 
 
 @pytest.fixture
@@ -65,4 +65,4 @@ def test_a_match_that_takes_too_long_is_stopped_and_the_next_one_works():
 def test_what_is_no_pattern_is_refused():
     for pattern in ("(", "a{3,1}", "x" * 10 + "["):
         with pytest.raises(ValueError, match="is not a regular expression"):
-            compiled(pattern)
+            compile_pattern(pattern)

@@ -154,7 +154,7 @@ def test_a_second_reading_counts_anew(registry):
 def test_dropped_rows_are_told_by_transform_and_reason(registry):
     found = stages(registry, ("explained", {"least": 2}), ("keep", {"least": 4}), "double")
     assert len(list(pipeline.apply(ROWS, found))) == 2
-    assert pipeline.dropped(found) == {"explained: too small": 2, "keep: no reason given": 2}
+    assert pipeline.drop_counts(found) == {"explained: too small": 2, "keep: no reason given": 2}
 
 
 def test_without_transforms_rows_pass(registry):
@@ -326,7 +326,7 @@ def cut(registry, *kinds, rows=ROWS, limit=1, **params):
     )
     stream = pipeline.apply(rows, built)
     given = [row for _, row in zip(range(limit), stream, strict=False)]
-    return given, pipeline.left_unread(built), dict(pipeline.dropped(built))
+    return given, pipeline.left_unread(built), dict(pipeline.drop_counts(built))
 
 
 def reversed_rows(rows):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evsys.errors import ConfigError, DataError, StoreError
-from evsys_runtime.data.stored import cache_folders
+from evsys_runtime.data.stored_data import cache_folders
 from evsys_runtime.data.workspace import Workspace
 
 

@@ -16,8 +16,8 @@ from evsys.errors import ConfigError, PluginContractError, RunError
 from evsys.types import Completion, EvaluationResult, Message, MetricValue, RunResult
 from evsys_record.history import Question, ask
 from evsys_record.index import Index
-from evsys_runtime.config.from_python import plain_tree
 from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, MatrixConfig, PluginSpec, RunConfig
+from evsys_runtime.config.python_config import plain_tree
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Benchmark, Experiment, Sweep, arun_experiment, run_experiment
 from evsys_runtime.experiment.state.benchmark import BenchmarkKeys

@@ -441,7 +441,7 @@ class Alone(MockBackend):
     assert width(grid.replace("kind: mock", "kind: alone")) == 1
     mixed = several(one("a"), one("b", backend__kind="two"), one("c", rate=0.01))
     assert width(mixed) == 2
-    with pytest.raises(ConfigError, match=r"max_concurrent_arms: backend 'alone' doesn't say .*write 1"):
+    with pytest.raises(ConfigError, match=r"max_concurrent_arms: backend 'alone' doesn't declare .*write 1"):
         width(grid.replace("kind: mock", "kind: alone"), "max_concurrent_arms: 2\n")
 
 

@@ -78,13 +78,13 @@ class FormatOnly(Configured):
 
 
 def _with_reasoning(rollout: Rollout, text: str) -> str:
-    from evsys_runtime.data.answers import written_out
+    from evsys_runtime.data.answers import answer_text
 
     messages = [turn.message for turn in rollout.turns] or list(rollout.messages)
     last = messages[-1] if messages else None
     if last is None or last.role != "assistant" or last.reasoning is None:
         return text
-    return written_out(attrs.evolve(last, content=text)).strip()
+    return answer_text(attrs.evolve(last, content=text)).strip()
 
 
 def _well_formed(settings: FormatOnlyParams) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import attrs
 
 from evsys import option
-from evsys_runtime.data.bounded_regex import compiled, search
+from evsys_runtime.data.bounded_regex import compile_pattern, search
 from evsys_verifiers_std.configured import Configured
 from evsys_verifiers_std.expected import expected_texts
 from evsys_verifiers_std.tool_calls import Call, calls_in_text, calls_of_rollout, expected_calls, matches
@@ -115,7 +115,7 @@ class Contains(Configured):
 
 def _usable(_params: Any, _attribute: Any, pattern: str | None) -> None:
     if pattern is not None:
-        compiled(pattern)
+        compile_pattern(pattern)
 
 
 @attrs.frozen(kw_only=True)
@@ -189,7 +189,7 @@ def _pattern(settings: RegexMatchParams, expected: Any) -> str:
     if not isinstance(pattern, str):
         message = "there is no pattern: give it as `params.pattern`, or as the task's `expected`"
         raise ValueError(message)  # noqa: TRY004 - every unusable expectation is a ValueError
-    compiled(pattern, settings.flags)
+    compile_pattern(pattern, settings.flags)
     return pattern
 
 

@@ -103,7 +103,7 @@ class Breaker:
             ServiceDownError: the service is down, and it isn't time to look again.
         """
         if self._is_in_vain():
-            _outages_here(self)
+            _current_outages(self)
             raise self.error()
 
     def _is_in_vain(self) -> bool:
@@ -121,7 +121,7 @@ class Breaker:
             is_probe = self._open and not in_vain
             self._probing |= is_probe
         if in_vain:
-            _outages_here(self)
+            _current_outages(self)
             raise self.error()
         try:
             yield self
@@ -137,7 +137,7 @@ class Breaker:
             self._answered = self.clock.now()
             self._reset()
         if was_open:
-            _outages_here(self)
+            _current_outages(self)
 
     def failed(self, reason: str, probe: Probe | None = None, *, began: float | None = None) -> None:
         """The service could not be reached, was silent, or failed.
@@ -174,7 +174,7 @@ class Breaker:
                 self._open, self._probe_at = True, now + self._cool_down
             is_open = self._open
         if is_open:
-            _outages_here(self)
+            _current_outages(self)
 
     def error(self) -> ServiceDownError:
         """Why no one asks the service."""
@@ -258,7 +258,7 @@ class Outages:
 _here: ContextVar[Outages | None] = ContextVar("evsys_outages", default=None)
 
 
-def _outages_here(breaker: Breaker) -> None:
+def _current_outages(breaker: Breaker) -> None:
     outages = _here.get()
     if outages is not None:
         outages.note(breaker)

@@ -20,7 +20,7 @@ from evsys_runtime.audit.files import check_files
 from evsys_runtime.audit.findings import Section
 from evsys_runtime.audit.ledger import check_ledger
 from evsys_runtime.audit.noise import check_noise, limit_of
-from evsys_runtime.audit.numbers import Recomputed, check_claims, check_comparisons
+from evsys_runtime.audit.numbers import RecomputedComparisons, check_claims, check_comparisons
 from evsys_runtime.audit.question import BASE_MODEL, Question, question_of
 from evsys_runtime.audit.rollouts import check_rollouts
 from evsys_runtime.audit.sides import arm_runs, planned_runs
@@ -81,7 +81,7 @@ def _check_conclusion(section: Section, evidence: Evidence) -> None:
         _check_looks(section.section("numbers", "looks"), conclusion)
         check_ledger(section.section("files", "ledger of looks"), evidence)
     check_deviation(section.section("numbers", "run-to-run deviation"), conclusion)
-    decided = _decided(section, evidence, question, "candidate", conclusion)
+    decided = _recompute_verdict(section, evidence, question, "candidate", conclusion)
     if decided is None:
         return
     verdict, found = decided
@@ -89,22 +89,22 @@ def _check_conclusion(section: Section, evidence: Evidence) -> None:
     confirmed = conclusion.get("confirmed")
     subject = _subject(conclusion["comparisons"])
     if confirmed is not None:
-        verdict, subject = _confirmed(section, evidence, verdict, subject)
+        verdict, subject = _recompute_confirmation(section, evidence, verdict, subject)
     if _is_leaked(evidence, conclusion) or any(_same_orders(evidence)):
         verdict = "INVALID"
     section.same("verdict", conclusion["verdict"], verdict)
     section.same("subject", conclusion["subject"], subject)
     if conclusion.get("without_flagged") is not None:
-        _check_without(section, evidence, question, conclusion["without_flagged"])
+        _check_verdict_without(section, evidence, question, conclusion["without_flagged"])
 
 
-def _decided(
+def _recompute_verdict(
     section: Section, evidence: Evidence, question: Question, purpose: str, conclusion: Tree
-) -> tuple[str, Recomputed] | None:
+) -> tuple[str, RecomputedComparisons] | None:
     """The verdict of the runs of a purpose, with its comparisons checked; None where the arms on record aren't those that ran."""
     arms, planned = arm_runs(evidence, purpose), planned_runs(evidence, purpose)
     compared = compare(question, arms, planned)
-    found = Recomputed(question, compared, arms, planned)
+    found = RecomputedComparisons(question, compared, arms, planned)
     comparisons = conclusion["comparisons"]
     about = "comparisons" if purpose == "candidate" else "confirmed"
     check_comparisons(section.section("numbers", about), found, comparisons)
@@ -124,7 +124,7 @@ def _subject(comparisons: Iterable[Tree]) -> str | None:
     return None if not claims else "recipe" if claims == {"recipe"} else "checkpoint"
 
 
-def _confirmed(
+def _recompute_confirmation(
     section: Section, evidence: Evidence, first: str, subject: str | None
 ) -> tuple[str, str | None]:
     """The verdict where a winner was tried again: its fresh runs decide."""
@@ -136,7 +136,7 @@ def _confirmed(
         return first, subject
     question = _one_arm(question)
     comparison = confirmed["comparison"]
-    decided = _decided(
+    decided = _recompute_verdict(
         section,
         evidence,
         question,
@@ -161,7 +161,7 @@ def _one_arm(question: Question) -> Question:
     return attrs.evolve(question, noise={**noise, "limit": limit_of(noise, 1, question.level)})
 
 
-def _check_best(part: Section, question: Question, found: Recomputed, conclusion: Tree) -> None:
+def _check_best(part: Section, question: Question, found: RecomputedComparisons, conclusion: Tree) -> None:
     """The best score of all arms that have one, the baseline included."""
     sides = {one.arm.name: one.arm for one in found.compared}
     sides |= {one.base.name: one.base for one in found.compared if question.baseline != BASE_MODEL}
@@ -213,7 +213,7 @@ def _check_looks(part: Section, conclusion: Tree) -> None:
         part.close("procedure.level", conclusion["procedure"]["level"], looks["level"])
 
 
-def _check_without(section: Section, evidence: Evidence, question: Question, without: Tree) -> None:
+def _check_verdict_without(section: Section, evidence: Evidence, question: Question, without: Tree) -> None:
     """The verdict without the tasks that are among the training rows."""
     confirmed = evidence.conclusion.get("confirmed")
     part = section.section("verdict", "without flagged tasks")
@@ -223,7 +223,7 @@ def _check_without(section: Section, evidence: Evidence, question: Question, wit
     question = attrs.evolve(question, left_out=frozenset(without["tasks"]))
     arms, planned = arm_runs(evidence, "candidate"), planned_runs(evidence, "candidate")
     compared = compare(question, arms, planned)
-    found = Recomputed(question, compared, arms, planned)
+    found = RecomputedComparisons(question, compared, arms, planned)
     check_comparisons(section.section("numbers", "without flagged tasks"), found, without["comparisons"])
     if question.claim != "better":
         part.unchecked("verdict", "the claims that it rests on aren't on record")

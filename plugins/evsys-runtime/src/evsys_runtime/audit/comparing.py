@@ -13,14 +13,22 @@ from evsys_runtime.audit.question import BASE_MODEL, Question
 from evsys_runtime.audit.recipes import MIN_RUNS, RecipeTest, matrix
 from evsys_runtime.audit.sides import ArmRun, Padding, Side, final_scoring, side_of, untrained_scoring
 
-__all__ = ["MIN_TASKS", "Compared", "boundary_p", "compare", "extremes", "on_claimed_side", "p_beyond"]
+__all__ = [
+    "MIN_TASKS",
+    "ComparedArm",
+    "boundary_p",
+    "compare",
+    "extremes",
+    "on_claimed_side",
+    "p_at_minimum_effect",
+]
 
 MIN_TASKS = 10
 """Fewer common tasks can't be compared."""
 
 
 @attrs.frozen(kw_only=True)
-class Compared:
+class ComparedArm:
     """An arm alongside the baseline: `checkpoint` compares the trained models, `recipe` their recipes, if there are runs enough.
 
     `invalid` says why the two can't be compared.
@@ -69,7 +77,7 @@ def compare(
     planned: Mapping[str, int],
     *,
     arms_highest: bool | None = None,
-) -> list[Compared]:
+) -> list[ComparedArm]:
     """Compare each arm with the baseline.
 
     Args:
@@ -81,26 +89,29 @@ def compare(
     """
     pads = (None, None) if arms_highest is None else _paddings(question, arms, arms_highest)
     sides = {
-        name: _trained(question, name, runs, planned.get(name, len(runs)), pads[name == question.baseline])
+        name: _trained_side(
+            question, name, runs, planned.get(name, len(runs)), pads[name == question.baseline]
+        )
         for name, runs in arms.items()
     }
     names = [name for name in arms if name != question.baseline and question.contrast in (None, name)]
     found = [
-        _beside(sides[name], _baseline(question, arms[name], sides, sides[name], pads[1])) for name in names
+        _compare_with_baseline(sides[name], _baseline(question, arms[name], sides, sides[name], pads[1]))
+        for name in names
     ]
     tested = [one for one in found if one.invalid is None and one.arm.runs and one.base.runs]
     binary = all(one.arm.binary and one.base.binary and not one.arm.clusters for one in tested)
-    return [_tested(question, one, binary, len(found)) if one in tested else one for one in found]
+    return [_test_arm(question, one, binary, len(found)) if one in tested else one for one in found]
 
 
 def extremes(
     question: Question, arms: Mapping[str, Sequence[ArmRun]], planned: Mapping[str, int]
-) -> list[list[Compared]]:
+) -> list[list[ComparedArm]]:
     """The comparisons with missing samples against the arms, and in favour of them."""
     return [compare(question, arms, planned, arms_highest=highest) for highest in (False, True)]
 
 
-def _trained(
+def _trained_side(
     question: Question, name: str, runs: Sequence[ArmRun], planned: int, padding: Padding | None
 ) -> Side:
     scored = [(run.run_id, final_scoring(run, question.benchmark)) for run in runs]
@@ -143,7 +154,7 @@ def _baseline(
     return _side(question, BASE_MODEL, scored, len(scored), padding)
 
 
-def _beside(arm: Side, base: Side) -> Compared:
+def _compare_with_baseline(arm: Side, base: Side) -> ComparedArm:
     common, invalid = arm.values.keys() & base.values.keys(), None
     different = {arm.copies.get(task, task) for task in common}
     if arm.invalid or base.invalid:
@@ -152,10 +163,10 @@ def _beside(arm: Side, base: Side) -> Compared:
         invalid = "the benchmark or its verifier differs"
     elif arm.runs and base.runs and len(different) < MIN_TASKS:
         invalid = f"fewer than {MIN_TASKS} different common tasks"
-    return Compared(arm=arm, base=base, invalid=invalid)
+    return ComparedArm(arm=arm, base=base, invalid=invalid)
 
 
-def _tested(question: Question, one: Compared, binary: bool, family: int) -> Compared:
+def _test_arm(question: Question, one: ComparedArm, binary: bool, family: int) -> ComparedArm:
     arm, base = one.arm, one.base
     tasks = sorted(arm.values.keys() & base.values.keys())
     differences = {task: question.sign * (arm.values[task] - base.values[task]) for task in tasks}
@@ -205,7 +216,7 @@ def _paddings(
     return padding, attrs.evolve(padding, highest=not arms_highest)
 
 
-def p_beyond(test: PairedTest, least: float) -> Estimate:
+def p_at_minimum_effect(test: PairedTest, least: float) -> Estimate:
     """The p-value of an effect no larger than `least` on the side of the one seen; 1 where it isn't larger."""
     if least == 0:
         return test.at_zero()

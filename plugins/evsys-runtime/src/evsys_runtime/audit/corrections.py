@@ -10,13 +10,13 @@ import numpy as np
 
 from evsys_runtime.audit.paired_tests import Array, Estimate, Levels, PairedTest, SignFlips
 
-__all__ = ["Corrected", "correct"]
+__all__ = ["CorrectedPValues", "correct"]
 
 _DEVIATIONS = 5.0
 
 
 @attrs.frozen(kw_only=True)
-class Corrected:
+class CorrectedPValues:
     """Corrected p-values in the order of the arms, None where nothing was tested.
 
     `method` is `bonferroni`, `westfall-young`, or None for a single arm. `levels` is the level of one interval at which the intervals of all arms
@@ -34,7 +34,7 @@ def correct(
     *,
     level: float,
     at_zero: bool,
-) -> Corrected:
+) -> CorrectedPValues:
     """Correct p-values over all planned arms.
 
     Args:
@@ -54,7 +54,7 @@ def correct(
         made = [Estimate(min(1.0, family * p.value), error) for p in known]
         levels, method = Levels(level / family, level / family), "bonferroni" if family > 1 else None
     corrected = iter(made)
-    return Corrected(
+    return CorrectedPValues(
         p_values=tuple(None if p is None else next(corrected) for p in p_values),
         method=method,
         levels=levels,

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from evsys_runtime.audit.comparing import Compared, boundary_p, on_claimed_side, p_beyond
-from evsys_runtime.audit.corrections import Corrected, correct
+from evsys_runtime.audit.comparing import ComparedArm, boundary_p, on_claimed_side, p_at_minimum_effect
+from evsys_runtime.audit.corrections import CorrectedPValues, correct
 from evsys_runtime.audit.paired_tests import Estimate, PairedTest
 from evsys_runtime.audit.question import Question
 
@@ -31,13 +31,13 @@ type Tree = Mapping[str, Any]
 _DECIDED = frozenset({"win", "loss", "tie"})
 
 
-def corrected(question: Question, tests: Sequence[PairedTest | None]) -> Corrected:
+def corrected(question: Question, tests: Sequence[PairedTest | None]) -> CorrectedPValues:
     """The corrected p-values of the effects; an arm that couldn't be compared counts as not significant."""
-    p_values = [None if test is None else p_beyond(test, question.least) for test in tests]
+    p_values = [None if test is None else p_at_minimum_effect(test, question.least) for test in tests]
     return correct(tests, p_values, level=question.level, at_zero=question.least == 0)
 
 
-def corrected_claims(question: Question, tests: Sequence[PairedTest | None]) -> Corrected:
+def corrected_claims(question: Question, tests: Sequence[PairedTest | None]) -> CorrectedPValues:
     """The corrected p-values of the claims; 1 where the effect isn't on the claimed side."""
     p_values = [None if test is None else claim_p(question, test) for test in tests]
     return correct(tests, p_values, level=question.level, at_zero=question.margin == 0)
@@ -50,7 +50,7 @@ def claim_p(question: Question, test: PairedTest) -> Estimate:
     return boundary_p(question.claim, question.margin, test)
 
 
-def outcomes(question: Question, one: Compared, test: PairedTest | None, p: Estimate | None) -> Outcomes:
+def outcomes(question: Question, one: ComparedArm, test: PairedTest | None, p: Estimate | None) -> Outcomes:
     """The outcomes that an arm can have, by its corrected p-value, before missing samples are thought of."""
     if test is None or p is None:
         return frozenset({"unscored"})
@@ -113,7 +113,7 @@ def either(seen: Outcomes, extremes: Iterable[Outcomes], undecided: str) -> Outc
 
 
 def verdict_of(
-    question: Question, compared: Sequence[Compared], comparisons: Sequence[Tree], claims: Sequence[Tree]
+    question: Question, compared: Sequence[ComparedArm], comparisons: Sequence[Tree], claims: Sequence[Tree]
 ) -> str:
     """The verdict that follows from the outcomes of the arms and of the claims about them."""
     outcome = {each["arm"]: each["outcome"] for each in comparisons}
@@ -137,7 +137,9 @@ def verdict_of(
     return "INCONCLUSIVE"
 
 
-def confirmed_verdict(first: str, again: Compared, outcome: str, others: Sequence[str], *, won: bool) -> str:
+def confirmed_verdict(
+    first: str, again: ComparedArm, outcome: str, others: Sequence[str], *, won: bool
+) -> str:
     """The verdict where a winner was tried again.
 
     Args:

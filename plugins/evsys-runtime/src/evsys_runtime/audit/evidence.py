@@ -145,12 +145,12 @@ def _scoring(tree: Tree, run_id: str, rollouts: Mapping[str, Mapping[Hashable, R
         told = scoring.rewards
         for other, scored in rollouts.items():
             shared = scored.get(scoring.key)
-            if shared is not None and _without_empty(rewards_of(shared)) == _without_empty(told):
+            if shared is not None and _drop_empty(rewards_of(shared)) == _drop_empty(told):
                 return attrs.evolve(scoring, rollouts=shared, of=other)
     return scoring
 
 
-def _without_empty(rewards: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ...]]:
+def _drop_empty(rewards: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ...]]:
     return {task: tuple(values) for task, values in rewards.items() if values}
 
 
@@ -192,11 +192,11 @@ def evaluation_lines(run: Run) -> Iterator[Tree]:
     """
     if run.folder is None:
         return
-    for line in read_live(run.folder / "evaluations.jsonl", attempts_of(run.facts), _scored):
+    for line in read_live(run.folder / "evaluations.jsonl", attempts_of(run.facts), _evaluation_key):
         yield line["evaluation"]
 
 
-def _scored(line: Tree) -> Hashable:
+def _evaluation_key(line: Tree) -> Hashable:
     scored = line["evaluation"]
     return scored["step"], scored["benchmark"], scored["model"]
 

@@ -155,14 +155,14 @@ def _check_checkpoints(part: Section, run: Run) -> None:
         return
     for manifest in sorted(run.folder.glob("checkpoints/[!.]*/manifest.json")):
         name = f"checkpoints/{manifest.parent.name}"
-        odd = sorted(_changed(manifest))
+        odd = sorted(_changed_files(manifest))
         part.holds(name, not odd, f"{', '.join(odd)} changed since it was saved")
-    counted = _counted(run)
+    counted = _compared_checkpoint(run)
     if counted is not None and not (run.folder / counted / "manifest.json").exists():
         part.unchecked(counted, "its files were removed")
 
 
-def _changed(manifest: Path) -> Iterator[str]:
+def _changed_files(manifest: Path) -> Iterator[str]:
     for name, facts in read_json(manifest)["files"].items():
         path = manifest.parent / name
         inside = path.resolve().is_relative_to(manifest.parent.resolve())
@@ -170,7 +170,7 @@ def _changed(manifest: Path) -> Iterator[str]:
             yield name
 
 
-def _counted(run: Run) -> str | None:
+def _compared_checkpoint(run: Run) -> str | None:
     """The checkpoint that a run is compared by."""
     trained = run.result.get("run") or {}
     selected = trained.get("selected_checkpoint")

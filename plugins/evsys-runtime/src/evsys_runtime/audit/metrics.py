@@ -57,7 +57,7 @@ def task_metric(name: str, entry: Mapping[str, Any]) -> TaskMetric | None:
     params |= spec.get("params") or {}
     params |= dict(re.findall(r"(k|pass_threshold)=([\d.e+-]+)", bracket))
     threshold = float(params.get("pass_threshold") or entry.get("pass_threshold") or 1.0)
-    passed = partial(_passed, threshold=threshold)
+    passed = partial(_passes, threshold=threshold)
     k = int(params.get("k") or 1)
     known = {
         "mean_reward": TaskMetric(of_task=_mean, of_rewards=True),
@@ -80,7 +80,7 @@ def _spec(base: str, kind: str, entry: Mapping[str, Any]) -> Mapping[str, Any] |
     return {}
 
 
-def _passed(reward: float, threshold: float) -> bool:
+def _passes(reward: float, threshold: float) -> bool:
     return reward >= threshold - _THRESHOLD_ROUNDING * max(1.0, abs(threshold))
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from evsys_runtime.audit.comparing import Compared, extremes, p_beyond
-from evsys_runtime.audit.corrections import Corrected
+from evsys_runtime.audit.comparing import ComparedArm, extremes, p_at_minimum_effect
+from evsys_runtime.audit.corrections import CorrectedPValues
 from evsys_runtime.audit.decision import (
     Outcomes,
     claim_outcomes,
@@ -24,7 +24,7 @@ from evsys_runtime.audit.paired_tests import NINETY_FIVE, Ends, Estimate, Levels
 from evsys_runtime.audit.question import Question
 from evsys_runtime.audit.sides import ArmRun
 
-__all__ = ["Recomputed", "check_claims", "check_comparisons"]
+__all__ = ["RecomputedComparisons", "check_claims", "check_comparisons"]
 
 type Tree = Mapping[str, Any]
 
@@ -32,13 +32,13 @@ _UNTESTED: Tree = {"p_value": None, "p_corrected": None}
 _NO_RANGE = "depends on the range of the rewards, which this record doesn't have"
 
 
-class Recomputed:
+class RecomputedComparisons:
     """The comparisons of a question, and what missing samples can change about them."""
 
     def __init__(
         self,
         question: Question,
-        compared: Sequence[Compared],
+        compared: Sequence[ComparedArm],
         arms: Mapping[str, Sequence[ArmRun]],
         planned: Mapping[str, int],
     ) -> None:
@@ -47,7 +47,7 @@ class Recomputed:
         lacking = any(self.lacks.values())
         self.extremes = extremes(question, arms, planned) if lacking else []
 
-    def tests(self, subject: str | None, compared: Sequence[Compared]) -> list[PairedTest | None]:
+    def tests(self, subject: str | None, compared: Sequence[ComparedArm]) -> list[PairedTest | None]:
         """The tests of all arms: those that outcomes hang on (None), or those about the `checkpoint` or the `recipe`."""
         if subject is None:
             return [one.strongest for one in compared]
@@ -70,7 +70,7 @@ class Recomputed:
             for one, mine, *theirs in zip(compared, seen, *changed, strict=True)
         ]
 
-    def _extreme_outcomes(self, subject: str | None, compared: Sequence[Compared]) -> list[Outcomes]:
+    def _extreme_outcomes(self, subject: str | None, compared: Sequence[ComparedArm]) -> list[Outcomes]:
         tests = self.tests(subject, compared)
         p_values = corrected(self.question, tests).p_values
         return [
@@ -108,7 +108,7 @@ class Recomputed:
 
 
 def check_comparisons(
-    section: Section, found: Recomputed, recorded: Sequence[Tree], *, subject: str | None = None
+    section: Section, found: RecomputedComparisons, recorded: Sequence[Tree], *, subject: str | None = None
 ) -> None:
     """Check all comparisons on record, in the order of the arms."""
     compared = found.compared
@@ -133,7 +133,7 @@ def check_comparisons(
 
 
 def _check_numbers(
-    part: Section, question: Question, one: Compared, test: PairedTest | None, recorded: Tree
+    part: Section, question: Question, one: ComparedArm, test: PairedTest | None, recorded: Tree
 ) -> None:
     part.close("before", recorded["before"], one.base.value)
     part.close("after", recorded["after"], one.arm.value)
@@ -142,7 +142,7 @@ def _check_numbers(
         return
     arm, base, tasks = one.missing()
     part.close("effect", recorded["effect"], test.effect)
-    p = p_beyond(test, question.least)
+    p = p_at_minimum_effect(test, question.least)
     _check_range(part, question, "p_value", recorded["p_value"], (p.value - p.error, p.value + p.error))
     part.same("level", recorded["level"], question.level)
     part.same("n_tasks", recorded["n_tasks"], test.n)
@@ -157,7 +157,7 @@ def _check_numbers(
     part.same("claim", recorded["claim"], subject)
 
 
-def _check_corrected(parts: Sequence[Section], made: Corrected, recorded: Sequence[Tree]) -> None:
+def _check_corrected(parts: Sequence[Section], made: CorrectedPValues, recorded: Sequence[Tree]) -> None:
     """Corrected p-values: Bonferroni's follow from those on record, Westfall & Young's lie between these and Bonferroni's."""
     for part, each, own in zip(parts, recorded, made.p_values, strict=True):
         most = None if each["p_value"] is None else min(1.0, len(recorded) * each["p_value"])
@@ -221,7 +221,7 @@ def _check_range(
 
 
 def _check_bounds(
-    part: Section, found: Recomputed, one: Compared, recorded: Tree, subject: str | None
+    part: Section, found: RecomputedComparisons, one: ComparedArm, recorded: Tree, subject: str | None
 ) -> None:
     """The smallest and the largest effect that missing samples allow."""
     place = [each.arm.name for each in found.compared].index(one.arm.name)
@@ -236,7 +236,7 @@ def _check_bounds(
 
 
 def check_claims(
-    section: Section, found: Recomputed, recorded: Sequence[Tree], comparisons: Sequence[Tree]
+    section: Section, found: RecomputedComparisons, recorded: Sequence[Tree], comparisons: Sequence[Tree]
 ) -> None:
     """Check what is claimed of each arm, of the models that were trained and of their recipes."""
     question, compared = found.question, found.compared

@@ -63,7 +63,7 @@ class RecipeTest(PairedTest):
         self.error, self.freedom, self.by_run = _two_way(arm, baseline, labels)
         self.permutes = deviation is None and _can_permute(len(arm), len(baseline), level)
         if deviation is not None:
-            by_task, units = _by_task(arm, baseline, labels)
+            by_task, units = _task_variance(arm, baseline, labels)
             sides = [arm, baseline] if trained else [arm]
             shrunken = deviation.with_own(sides)
             self.error, self.freedom, self.by_run = shrunken.errors(by_task, units, [*map(len, sides)])
@@ -141,7 +141,7 @@ def _two_way(arm: Array, baseline: Array, labels: Sequence[str]) -> tuple[float,
     Both errors add up, less what both count (Cameron, Gelbach & Miller 2011); degrees of freedom after Satterthwaite 1946.
     """
     n, (_, places) = arm.shape[1], np.unique(labels, return_inverse=True)
-    by_task, groups = _by_task(arm, baseline, labels)
+    by_task, groups = _task_variance(arm, baseline, labels)
     parts, both = [(by_task, max(1, groups - 1))], 0.0
     for scores in (arm, baseline):
         runs = len(scores)
@@ -157,7 +157,7 @@ def _two_way(arm: Array, baseline: Array, labels: Sequence[str]) -> tuple[float,
     return math.sqrt(total), total**2 / spread if spread else math.inf, by_runs
 
 
-def _by_task(arm: Array, baseline: Array, labels: Sequence[str]) -> tuple[float, int]:
+def _task_variance(arm: Array, baseline: Array, labels: Sequence[str]) -> tuple[float, int]:
     """The squared error of the difference by (clusters of) tasks, and how many there are."""
     differences = np.nanmean(arm, axis=0) - np.nanmean(baseline, axis=0)
     n, (_, places) = len(differences), np.unique(labels, return_inverse=True)

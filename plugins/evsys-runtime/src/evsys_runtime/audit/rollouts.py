@@ -32,13 +32,13 @@ def check_rollouts(section: Section, evidence: Evidence) -> None:
     for run in evidence.runs:
         part = section.section("rollouts", run.run_id)
         if not run.result:
-            _without_result(part, evidence, run)
+            _check_missing_result(part, evidence, run)
             continue
         for scoring in run.scorings:
             _check_scoring(part, evidence, scoring, lines)
 
 
-def _without_result(part: Section, evidence: Evidence, run: Run) -> None:
+def _check_missing_result(part: Section, evidence: Evidence, run: Run) -> None:
     """A run that ended has a result; one that never began is listed as such."""
     if run.folder is None or run.run_id in (evidence.facts.get("not_started") or {}):
         part.unchecked("run_result.json", "the run never began")
@@ -64,13 +64,13 @@ def _check_scoring(
     if tree["status"] not in ("completed", "invalid"):
         return
     if scoring.of is None:
-        _without_rollouts(part, evidence, scoring, lines)
+        _check_missing_rollouts(part, evidence, scoring, lines)
         return
     _check_rewards(part, scoring)
     _check_metrics(part, evidence, scoring)
 
 
-def _without_rollouts(
+def _check_missing_rollouts(
     part: Section, evidence: Evidence, scoring: Scoring, lines: Mapping[str, Mapping[Any, Any]]
 ) -> None:
     """Rollouts may be in another experiment only for a fork that didn't score anything itself."""

@@ -85,7 +85,7 @@ def arm_runs(evidence: Evidence, purpose: str) -> dict[str, list[ArmRun]]:
     for (arm, _), runs in stages.items():
         group = found.setdefault(arm, [])
         if any(run.result for run in runs):
-            group.append(_as_one(runs))
+            group.append(_merge_stages(runs))
     return found
 
 
@@ -95,7 +95,7 @@ def planned_runs(evidence: Evidence, purpose: str) -> dict[str, int]:
     return {arm: sum(each == arm for each, _ in repeats) for arm, _ in repeats}
 
 
-def _as_one(runs: Sequence[Run]) -> ArmRun:
+def _merge_stages(runs: Sequence[Run]) -> ArmRun:
     """What the last stage ended with, compared with what the first one started from."""
     ended = [run for run in runs if run.result]
     last = runs[-1]

@@ -12,7 +12,7 @@ from typing import Any
 
 from evsys import Registry
 from evsys.errors import PLUGIN_FAILURES, PluginLoadError, Problem
-from evsys_runtime.config.building import Built, Plugins
+from evsys_runtime.config.building import BuildResult, Plugins
 from evsys_runtime.config.model import AgentConfig
 
 __all__ = ["check_agent", "is_harness", "load_object", "quiet_harbor", "split_path"]
@@ -63,25 +63,27 @@ def load_object(module: str, attribute: str, *, what: str = "agent") -> Any:
     return found
 
 
-def check_agent(plugins: Plugins, agent: AgentConfig, path: str) -> Built:
+def check_agent(plugins: Plugins, agent: AgentConfig, path: str) -> BuildResult:
     """Build a registered agent; one by import path is imported, and its params are checked without making it."""
     if (agent.kind is None) == (agent.import_path is None):
         both = (
             "names both 'kind' and 'import_path'" if agent.kind else "names neither 'kind' nor 'import_path'"
         )
-        return Built(problems=(Problem(path=path, message=f"the agent {both}", hint="give one of them"),))
+        return BuildResult(
+            problems=(Problem(path=path, message=f"the agent {both}", hint="give one of them"),)
+        )
     if agent.kind is not None:
         return plugins.build("agent", agent.kind, agent.params, path)
     place, parts = f"{path}.import_path", split_path(str(agent.import_path))
     if parts is None:
         message = f"{agent.import_path!r} is not an import path"
-        return Built(problems=(Problem(path=place, message=message, hint="write module:Class"),))
+        return BuildResult(problems=(Problem(path=place, message=message, hint="write module:Class"),))
     if (absent := _absent(parts[0])) is not None:
-        return Built(problems=(Problem(path=place, message=absent[0], hint=absent[1]),))
+        return BuildResult(problems=(Problem(path=place, message=absent[0], hint=absent[1]),))
     try:
         found = load_object(*parts)
     except PluginLoadError as exc:
-        return Built(problems=(Problem(path=place, message=exc.message, hint=exc.hint),))
+        return BuildResult(problems=(Problem(path=place, message=exc.message, hint=exc.hint),))
     return _usable(found, agent, path)
 
 
@@ -94,7 +96,7 @@ def _absent(module: str) -> tuple[str, str] | None:
     return None if found else (f"there is no module {module!r}", "a project's own agents are under src.")
 
 
-def _usable(found: Any, agent: AgentConfig, path: str) -> Built:
+def _usable(found: Any, agent: AgentConfig, path: str) -> BuildResult:
     """An async function, a class that takes the params and makes objects with an async `run`, or such an object."""
     name = str(agent.import_path)
     is_class = isinstance(found, type)
@@ -106,19 +108,23 @@ def _usable(found: Any, agent: AgentConfig, path: str) -> Built:
     if run is None or not inspect.iscoroutinefunction(inspect.unwrap(run)):
         message = f"{name!r} is not an agent: it has no async `run`"
         hint = "define `async def run(self, task, model, tools, ctx)`, or name an async function"
-        return Built(problems=(Problem(path=f"{path}.import_path", message=message, hint=hint),))
+        return BuildResult(problems=(Problem(path=f"{path}.import_path", message=message, hint=hint),))
     if not is_class:
-        return Built(plugin=found)
+        return BuildResult(plugin=found)
     if is_harness(found):  # the engine brings the arguments that are missing
-        return Built(plugin=found, problems=tuple(_refused(found, agent.params, path, partly=True)))
+        return BuildResult(
+            plugin=found, problems=tuple(_signature_problems(found, agent.params, path, partly=True))
+        )
     own = Registry(entry_points=())
     own.register("agent", name, found)
     if own.config_of("agent", name) is not None:
         return Plugins(own).build("agent", name, agent.params, path)
-    return Built(plugin=found, problems=tuple(_refused(found, agent.params, path)))
+    return BuildResult(plugin=found, problems=tuple(_signature_problems(found, agent.params, path)))
 
 
-def _refused(found: type, params: Mapping[str, Any], path: str, *, partly: bool = False) -> list[Problem]:
+def _signature_problems(
+    found: type, params: Mapping[str, Any], path: str, *, partly: bool = False
+) -> list[Problem]:
     """What a constructor without a `Config` says of params by its signature alone."""
     try:
         signature = inspect.signature(found)

@@ -92,7 +92,7 @@ class Aliases:
     def _refuse_secrets(self, document: Document) -> None:
         """Refuse what the file spells out for a secret field: the record keeps the file."""
         for place, name in self._secret.items():
-            if _spelled_out(trees.get(document.tree, paths.parse(place))):
+            if _is_explicit(trees.get(document.tree, paths.parse(place))):
                 variable = substitute(r"\W+", "_", name).upper()
                 hint = f"write ${{{variable}}} and export {variable}"
                 message = f"{name!r} is a secret, and the record keeps this text"
@@ -139,7 +139,7 @@ class Aliases:
         ):  # one value by two names is reported where the axes are read
             names = {name: name for name in axes}
         given = dict(matrix)
-        given["axes"] = {names[name]: _when(axis, spelled) for name, axis in axes.items()}
+        given["axes"] = {names[name]: _condition(axis, spelled) for name, axis in axes.items()}
         for old, new in names.items():
             if old != new:
                 self._renamed[paths.child("$.matrix.axes", old)] = paths.child("$.matrix.axes", new)
@@ -161,7 +161,7 @@ class Aliases:
         matrix = matrix if isinstance(matrix, Mapping) else {}
         runs = self._file.get("runs")
         nodes = [self._file.get("run"), self._file.get("base_run"), matrix.get("base_run")]
-        nodes += [*(runs if isinstance(runs, list) else ()), *_chosen(matrix.get("axes"))]
+        nodes += [*(runs if isinstance(runs, list) else ()), *_plugin_choices(matrix.get("axes"))]
         return _Place(classes=(RunConfig,), nodes=tuple(node for node in nodes if isinstance(node, Mapping)))
 
     def _path(
@@ -171,7 +171,7 @@ class Aliases:
         for segment in segments:
             if isinstance(segment, int) or segment.isdecimal():
                 spelled.append(segment)
-                place = attrs.evolve(place, nodes=_inside(place.nodes, segment))
+                place = attrs.evolve(place, nodes=_children(place.nodes, segment))
                 continue
             field = place.field(segment)
             spelled.append(segment if field is None else field.key)
@@ -187,7 +187,7 @@ class Aliases:
         if isinstance(value, list):
             items = [
                 self._tree(
-                    attrs.evolve(place, nodes=(item, *_inside(place.nodes, index))),
+                    attrs.evolve(place, nodes=(item, *_children(place.nodes, index))),
                     *(item, paths.child(old, index), paths.child(new, index)),
                 )
                 for index, item in enumerate(value)
@@ -211,7 +211,7 @@ class Aliases:
 
     def _below(self, place: _Place, field: ConfigField | None, name: str) -> _Place:
         """What may be under a name in a place."""
-        nodes = _inside(place.nodes, name)
+        nodes = _children(place.nodes, name)
         if field is None:
             return _Place(classes=())
         if field.key == "base_run":
@@ -284,7 +284,7 @@ class Aliases:
         return path
 
 
-def _chosen(axes: Any) -> Iterator[dict[str, Any]]:
+def _plugin_choices(axes: Any) -> Iterator[dict[str, Any]]:
     """A run for each value of an axis that says which plugin is used."""
     for name, axis in axes.items() if isinstance(axes, Mapping) else ():
         values = axis.get("values") if isinstance(axis, Mapping) else axis
@@ -295,16 +295,16 @@ def _chosen(axes: Any) -> Iterator[dict[str, Any]]:
                     yield trees.put({}, path, value)
 
 
-def _spelled_out(value: Any) -> bool:
+def _is_explicit(value: Any) -> bool:
     """True if a tree has a value other than null and texts that ask for variables."""
     if isinstance(value, Mapping):
-        return any(map(_spelled_out, value.values()))
+        return any(map(_is_explicit, value.values()))
     if isinstance(value, list):
-        return any(map(_spelled_out, value))
+        return any(map(_is_explicit, value))
     return value is not None and not (isinstance(value, str) and placeholders.names_in(value))
 
 
-def _inside(nodes: Iterable[Any], segment: Segment) -> tuple[Any, ...]:
+def _children(nodes: Iterable[Any], segment: Segment) -> tuple[Any, ...]:
     found = (trees.get(node, (segment,)) for node in nodes)
     return tuple(value for value in found if value is not trees.MISSING)
 
@@ -318,7 +318,7 @@ def _classes(annotation: Any) -> Iterator[type]:
         yield from _classes(part)
 
 
-def _when(axis: Any, spelled: Any) -> Any:
+def _condition(axis: Any, spelled: Any) -> Any:
     when = axis.get("when") if isinstance(axis, Mapping) else None
     if not isinstance(when, Mapping):
         return axis

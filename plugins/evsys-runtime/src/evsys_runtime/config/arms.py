@@ -22,7 +22,7 @@ from evsys.types import ModelSpec
 from evsys_runtime.config import paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.asked_model import adapter_of, asked_model, model_spec
-from evsys_runtime.config.building import Built, Plugins, complaints
+from evsys_runtime.config.building import BuildResult, Plugins, complaints
 from evsys_runtime.config.harness import Harness, harness_of
 from evsys_runtime.config.later import older_block
 from evsys_runtime.config.model import (
@@ -118,9 +118,9 @@ class Arms:
             odd = {f"$.{key}" for key in _TYPES if key not in keys}
             known = tuple(f"$.{key}" for key in keys if key in _TYPES)
             self._shapes[keys] = tuple(
-                _of_older_format(problem)
+                _explain_old_key(problem)
                 for problem in found
-                if problem.path in odd or not _under(problem.path, known)
+                if problem.path in odd or not _is_below(problem.path, known)
             )
         return self._shapes[keys]
 
@@ -144,7 +144,7 @@ class Arms:
             return _Part(raw, None, None, (*exc.problems, *self._beside(key, raw, exc.problems)))
         except ValueError as exc:
             return _Part(raw, None, None, (Problem(path=path, message=str(exc)),))
-        built = Built()
+        built = BuildResult()
         match value:
             case PluginSpec():
                 built = self.plugins.build(key, value.kind, value.params, path)
@@ -154,9 +154,9 @@ class Arms:
                 if is_harness(built.plugin):
                     more += self.plugins.named("rollout_engine", "harbor", path)
             case DataConfig():
-                built = Built(problems=tuple(self._data(value, path)))
+                built = BuildResult(problems=tuple(self._data(value, path)))
             case ModelConfig():
-                built = Built(problems=tuple(self._model(value, path)))
+                built = BuildResult(problems=tuple(self._model(value, path)))
             case RoleConfig():
                 built = check_role(self.plugins, value, path, self.root)
         return _Part(raw, value, built.plugin, (*more, *built.problems))
@@ -181,7 +181,7 @@ class Arms:
     def _beside(self, key: str, raw: Any, problems: Sequence[Problem]) -> list[Problem]:
         """What is wrong with a part alongside the refused keys, and apart from their being gone."""
         path = f"$.{key}"
-        rest = trees.without(raw, [paths.parse(problem.path)[1:] for problem in problems])
+        rest = trees.remove_keys(raw, [paths.parse(problem.path)[1:] for problem in problems])
         if rest is raw:
             return []
         told = {path, *(problem.path for problem in problems)}
@@ -220,7 +220,7 @@ class Arms:
                 ):  # one that says nothing is taken to honour all options
                     asked = self._asked(algorithm, model)
                     problems += self._memo(
-                        ("honours", asked, id(backend.raw)), lambda: _ignored(asked, backend)
+                        ("honours", asked, id(backend.raw)), lambda: _ignored_options(asked, backend)
                     )
                 if not model.problems:
                     problems += self._judged(algorithm, backend, model)
@@ -253,7 +253,9 @@ class Arms:
         rows = self._rows(data, _COUNTED * size)
         if rows is None:
             return ()
-        return self._memo(("small", id(algorithm.raw), rows), lambda: _too_few_rows(trainer, size, rows))
+        return self._memo(
+            ("small", id(algorithm.raw), rows), lambda: _row_count_problems(trainer, size, rows)
+        )
 
     def _rows(self, data: _Part, enough: int) -> int | None:
         """At most how many rows there are; see `most_rows`. Read once, whichever algorithms train on them."""
@@ -376,7 +378,7 @@ def _unchainable(backend: _Part, one: _Part, two: _Part) -> Iterable[Problem]:
             yield Problem(path=f"$.algorithm.params.{name}", message=message, hint=hint)
 
 
-def _too_few_rows(trainer: Any, size: int, rows: int) -> Iterable[Problem]:
+def _row_count_problems(trainer: Any, size: int, rows: int) -> Iterable[Problem]:
     trained = trainer.rows_trained(rows)
     if trained < size:
         have = "1 row is" if trained == 1 else f"{trained} rows are"
@@ -400,13 +402,13 @@ def _bounds(key: str, value: Any) -> None:
         attribute.validator(None, attribute, value)
 
 
-def _of_older_format(problem: Problem) -> Problem:
+def _explain_old_key(problem: Problem) -> Problem:
     """A problem of an unknown key, with what became of the key if an older format had it."""
     wrong = older_block(problem.path.removeprefix("$."))
     return problem if wrong is None else attrs.evolve(problem, message=wrong[0], hint=wrong[1])
 
 
-def _under(path: str, roots: tuple[str, ...]) -> bool:
+def _is_below(path: str, roots: tuple[str, ...]) -> bool:
     return any(path == root or (path.startswith(root) and path[len(root)] in ".[") for root in roots)
 
 
@@ -440,7 +442,7 @@ def _not_offered(needs: Iterable[tuple[str, str]], algorithm: _Part, backend: _P
         yield Problem(path=path, message=message, hint="choose another backend, or leave it out")
 
 
-def _ignored(asked: tuple[str, ...], backend: _Part) -> Iterable[Problem]:
+def _ignored_options(asked: tuple[str, ...], backend: _Part) -> Iterable[Problem]:
     honours = backend.built.honours
     for option in asked:
         if option not in honours and option.rpartition(".")[2] not in honours:

@@ -25,8 +25,8 @@ __all__ = [
     "Condition",
     "Step",
     "each_value",
-    "in_order",
     "invented",
+    "ordered_combinations",
     "read_axes",
     "run_path",
     "same",
@@ -223,7 +223,7 @@ def steps_of(
             steps.append(
                 Step(axes=tuple(sorted(members)), size=min(len(axes[member].values) for member in members))
             )
-    return _by_dependency(steps, axes, document, report)
+    return _sort_by_dependency(steps, axes, document, report)
 
 
 def _axis_named(
@@ -243,7 +243,9 @@ def _axis_named(
     return None
 
 
-def _by_dependency(steps: list[Step], axes: Sequence[Axis], document: Document, report: Report) -> list[Step]:
+def _sort_by_dependency(
+    steps: list[Step], axes: Sequence[Axis], document: Document, report: Report
+) -> list[Step]:
     """Steps in the order of the file, but each after those that its conditions read."""
 
     def reads(step: Step, other: Step) -> bool:
@@ -295,7 +297,9 @@ def each_value(steps: Sequence[Step], axes: Sequence[Axis]) -> Iterator[tuple[in
             yield tuple(chosen)
 
 
-def in_order(steps: Sequence[Step], axes: Sequence[Axis], holds: Any) -> Iterator[tuple[int, ...]]:
+def ordered_combinations(
+    steps: Sequence[Step], axes: Sequence[Axis], holds: Any
+) -> Iterator[tuple[int, ...]]:
     """Each arm as the index of its value on every axis, `NOT_SET` where an axis doesn't apply.
 
     Args:

@@ -26,20 +26,20 @@ from evsys.types import HarborTask
 from evsys_record.proofs import is_proof
 from evsys_runtime.config import files, paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
-from evsys_runtime.config.building import Plugins, made_from
-from evsys_runtime.config.engines import engine_kind, engine_problems, why_harbor
+from evsys_runtime.config.building import Plugins, verifier_params
+from evsys_runtime.config.engines import engine_kind, engine_problems, harbor_reason
 from evsys_runtime.config.later import NOT_YET, later_keys
-from evsys_runtime.config.metrics import over_rollouts, samples_needed, try_metric
+from evsys_runtime.config.metrics import needs_rollouts, samples_needed, try_metric
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.plan import ScoredTasks
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.tasks import Tasks, load_tasks
 from evsys_runtime.config.transforms import check_transform
 from evsys_runtime.data.equal_tasks import clusters_of, first_alike
-from evsys_runtime.data.stored import find_benchmark
-from evsys_runtime.data.task_limit import limited
+from evsys_runtime.data.stored_data import find_benchmark
+from evsys_runtime.data.task_limit import limit_tasks
 
-__all__ = ["Benchmarks", "Size", "drawn", "too_few", "with_clients", "wrong_direction"]
+__all__ = ["Benchmarks", "Size", "fill_samples", "sample_count_problem", "with_clients", "wrong_direction"]
 
 _MOST_TOLD = 10
 """How many different things are told that are wrong with tasks."""
@@ -208,14 +208,14 @@ class Benchmarks:
                 self.reader.add(where, *wrong_direction(spec.kind, direction))
             needed = samples_needed(built.plugin, spec.kind)
             if entry.num_samples is not None and needed > entry.num_samples:
-                self.reader.add(where, *too_few(name, needed, entry.num_samples))
+                self.reader.add(where, *sample_count_problem(name, needed, entry.num_samples))
             if built.plugin is not None:
                 self._try_metric(built.plugin, name, where, max(needed, entry.num_samples or 1))
 
     def _try_metric(self, plugin: Any, name: str, where: str, samples: int) -> None:
         """Call it on made-up rewards. Rollouts may lack what it looks for in real ones, so there a failure is a warning."""
         wrong = try_metric(plugin, name, where, samples=samples, rewards=self._rewards)
-        if wrong is not None and over_rollouts(plugin):
+        if wrong is not None and needs_rollouts(plugin):
             self.reader.report.warn(f"{wrong.message}; {wrong.hint}")
         elif wrong is not None:
             self.reader.add(wrong.path, wrong.message, wrong.hint)
@@ -226,7 +226,7 @@ class Benchmarks:
         where = f"{place}.engine"
         built = self.plugins.build("rollout_engine", kind, entry.engine_spec.params, where)
         auto = entry.engine_spec.kind == "auto"
-        why = why_harbor(entry.environment, self._scored, harness=harness) if auto else None
+        why = harbor_reason(entry.environment, self._scored, harness=harness) if auto else None
         for problem in built.problems:
             path = where if isinstance(entry.engine, str) else problem.path
             self.reader.add(path, f"{why}: {problem.message}" if why else problem.message, problem.hint)
@@ -265,7 +265,7 @@ class Benchmarks:
             )
             self.reader.report.add(problem)
             return
-        scored = self._scored = limited(found.tasks, entry.limit, entry.limit_by, entry.breakdown_keys)
+        scored = self._scored = limit_tasks(found.tasks, entry.limit, entry.limit_by, entry.breakdown_keys)
         self._verifiers(found, name, where)
         self._instructions(entry, scored, found, name, where)
         self._metadata(entry, scored, name, place)
@@ -345,7 +345,7 @@ class Benchmarks:
 
     def _verifier(self, name: str, params: Mapping[str, Any]) -> tuple[Any, str | None]:
         with suppress(PluginError):  # reported where it is built
-            params = made_from(self.plugins.registry, name, params)
+            params = verifier_params(self.plugins.registry, name, params)
         built = self.plugins.build("verifier", name, params, "$")
         if built.problems:
             texts = [
@@ -403,7 +403,7 @@ def with_clients(entry: BenchmarkConfig, registry: Registry) -> BenchmarkConfig:
     return entry.with_clients(is_client)
 
 
-def drawn(entry: BenchmarkConfig, plugins: Plugins) -> BenchmarkConfig:
+def fill_samples(entry: BenchmarkConfig, plugins: Plugins) -> BenchmarkConfig:
     """An entry that lists metrics with as many samples as they need, unless it says how many."""
     needed = (
         samples_needed(plugins.build("metric", spec.kind, spec.params, "$").plugin, spec.kind)
@@ -412,7 +412,7 @@ def drawn(entry: BenchmarkConfig, plugins: Plugins) -> BenchmarkConfig:
     return entry.drawn(max(needed, default=1))
 
 
-def too_few(metric: str, needed: int, given: int) -> tuple[str, str]:
+def sample_count_problem(metric: str, needed: int, given: int) -> tuple[str, str]:
     """Message and hint for a metric that needs more samples than there are."""
     message = f"{metric} needs {needed} samples of each task, and 'num_samples' is {given}"
     return message, f"set num_samples: {needed} or more"

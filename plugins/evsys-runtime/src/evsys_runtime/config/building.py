@@ -22,10 +22,10 @@ from evsys.errors import (
 from evsys_runtime.config import paths, placeholders, trees
 from evsys_runtime.config.templates import Template
 
-__all__ = ["Built", "Plugins", "complaints", "made_from"]
+__all__ = ["BuildResult", "Plugins", "complaints", "verifier_params"]
 
 
-def made_from(registry: Registry, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+def verifier_params(registry: Registry, name: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The params that a verifier is made from: those of its task if it has a `Config` or is a function, else none.
 
     It receives them with each call in any case.
@@ -38,7 +38,7 @@ def made_from(registry: Registry, name: str, params: Mapping[str, Any]) -> Mappi
 
 
 @attrs.define(kw_only=True, eq=False)
-class Built:
+class BuildResult:
     """A plugin object, None where it couldn't be built, and the problems of its spec."""
 
     plugin: Any = None
@@ -61,7 +61,7 @@ class Plugins:
         path: str,
         *,
         extra: Mapping[str, Any] | None = None,
-    ) -> Built:
+    ) -> BuildResult:
         """Build one plugin.
 
         Args:
@@ -84,10 +84,12 @@ class Plugins:
         except ConfigError as exc:
             problems = tuple(self._redacted(problem, params, inside) for problem in exc.problems)
             unset_places = {problem.path for problem in unset}
-            return Built(problems=(*unset, *(each for each in problems if each.path not in unset_places)))
+            return BuildResult(
+                problems=(*unset, *(each for each in problems if each.path not in unset_places))
+            )
         except PluginError as exc:
-            return Built(problems=(*unset, self._refused(exc, f"{path}.kind")))
-        return Built(plugin=plugin, problems=unset)
+            return BuildResult(problems=(*unset, self._refused(exc, f"{path}.kind")))
+        return BuildResult(plugin=plugin, problems=unset)
 
     def named(self, kind: str, name: str, path: str) -> tuple[Problem, ...]:
         """What is wrong with a plugin that is only named at `path` and built by someone else."""

@@ -89,8 +89,8 @@ class Recipe:
             tree = {**kept, **part.values, **(self._chained(kept) if index > 1 else {})}
             stage = Stage(index=index, name=part.name, of=len(parts), before=before)
             # With what came before, since that made the weights that it begins with.
-            before = _hashed(f"{before} {trees.canonical({**tree, 'name': None, 'tags': None})}")
-            origins_here = _moved(origins, part.places)
+            before = _hash(f"{before} {trees.canonical({**tree, 'name': None, 'tags': None})}")
+            origins_here = _move(origins, part.places)
             made.append(ArmTree(name=arm.name, tree=tree, origins=origins_here, digest=before, stage=stage))
         return made
 
@@ -134,7 +134,7 @@ class Recipe:
         model = tree.get("model")
         if not isinstance(model, Mapping):
             return {}
-        made = trees.without(model, [(key,) for key in _ONLY_FIRST])
+        made = trees.remove_keys(model, [(key,) for key in _ONLY_FIRST])
         return {"model": self._models.setdefault(id(model), (made, model))[0]}
 
 
@@ -301,7 +301,7 @@ def _with_recipe(key: str, tree: Mapping[str, Any], reader: Reader) -> dict[str,
     return made
 
 
-def _moved(origins: Origins, places: Sequence[tuple[str, str]]) -> Origins:
+def _move(origins: Origins, places: Sequence[tuple[str, str]]) -> Origins:
     """Origins of values that were at the second of each pair of paths, and are at the first."""
     marks = [(to, origins.locate(of)) for to, of in places]
     marks += [
@@ -313,7 +313,7 @@ def _moved(origins: Origins, places: Sequence[tuple[str, str]]) -> Origins:
     return attrs.evolve(origins, axes=(*origins.axes, *marks))
 
 
-def _hashed(text: str) -> str:
+def _hash(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 

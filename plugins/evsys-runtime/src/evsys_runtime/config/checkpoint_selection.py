@@ -12,7 +12,7 @@ from evsys.errors import PluginError
 from evsys.types import Proof
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.judging import Judging
-from evsys_runtime.config.metrics import over_rollouts
+from evsys_runtime.config.metrics import needs_rollouts
 from evsys_runtime.config.model import BenchmarkConfig, SelectConfig
 from evsys_runtime.config.plan import MIN_TASKS, CheckpointSelection
 from evsys_runtime.config.reading import Reader
@@ -67,7 +67,7 @@ def check_select(
     if broken and not judging.benchmarks:  # an entry can't be read, so no one knows which there are
         return CheckpointSelection()
     refuse = reader.add if asked else None
-    chosen = _named(select.by, judging, reader) if select.by is not None else _default(judging)
+    chosen = _find_metric(select.by, judging, reader) if select.by is not None else _default(judging)
     if broken:
         return CheckpointSelection()
     if chosen is None:
@@ -134,7 +134,7 @@ def _scored_on_the_way(entry: BenchmarkConfig) -> bool:
     return entry.split == "val" and entry.run_every is not None
 
 
-def _named(by: str, judging: Judging, reader: Reader) -> _Selects | None:
+def _find_metric(by: str, judging: Judging, reader: Reader) -> _Selects | None:
     """The entry and the metric that `by` names; a problem is reported."""
     known = dict(_choices(judging.benchmarks))
     found = known.get(by)
@@ -198,6 +198,6 @@ def _unable(
 def _needs_rollouts(chosen: _Selects, get: Callable[[str, str], Any]) -> bool:
     spec = dict(zip(chosen.entry.metric_names, chosen.entry.metric_specs, strict=True))[chosen.metric]
     try:
-        return over_rollouts(get("metric", spec.kind))
+        return needs_rollouts(get("metric", spec.kind))
     except PluginError:  # reported with the entry
         return False

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import ConfigError, Problem
-from evsys_runtime.config.scalars import CORE_TAGS, Scalar, joined, resolve, resolve_as
+from evsys_runtime.config.scalars import CORE_TAGS, Scalar, join_surrogates, resolve, resolve_as
 
 __all__ = ["MAX_ALIASED", "MAX_DEPTH", "Node", "Pair", "compose"]
 
@@ -215,7 +215,7 @@ class _Composer:
         plain = not event.style
         literal = event.value if plain else None
         tag = event.tag if event.tag != "!" else None
-        value: Scalar = joined(event.value.replace(self.stand_in, _NEL))
+        value: Scalar = join_surrogates(event.value.replace(self.stand_in, _NEL))
         foreign = _foreign(tag, "str", "int", "float", "bool", "null")
         try:
             if tag in CORE_TAGS and foreign is None:

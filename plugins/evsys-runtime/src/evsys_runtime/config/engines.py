@@ -12,10 +12,10 @@ from evsys.optional import declared
 from evsys.types import HarborTask
 from evsys_runtime.config.model import BenchmarkConfig
 
-__all__ = ["auto_engine", "engine_kind", "engine_problems", "why_harbor"]
+__all__ = ["auto_engine", "engine_kind", "engine_problems", "harbor_reason"]
 
 
-def why_harbor(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) -> str | None:
+def harbor_reason(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) -> str | None:
     """Why rollouts of these tasks can't be run in this process alone; None where they can."""
     if any(task.path is not None for task in tasks):
         return "tasks in folders need it"
@@ -26,7 +26,7 @@ def why_harbor(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) 
 
 def auto_engine(environment: Any, tasks: Sequence[HarborTask], *, harness: bool) -> str:
     """The name of the engine where no one names one: `direct`, or `harbor` for what needs a place to act."""
-    return "direct" if why_harbor(environment, tasks, harness=harness) is None else "harbor"
+    return "direct" if harbor_reason(environment, tasks, harness=harness) is None else "harbor"
 
 
 def engine_kind(entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness: bool) -> str:

@@ -80,13 +80,13 @@ def expand_document(
             arms += grid.arms
             whole, unknown, space = whole and grid.whole, grid.unknown, grid.space
         else:
-            arms += _listed(document, report, form)
+            arms += _expand_list(document, report, form)
     if whole and space is None:
         _refuse_twins(arms, document, report)
     return Expansion(arms=arms, whole=whole, unknown=unknown, space=space)
 
 
-def _listed(document: Document, report: Report, form: str) -> list[ArmTree]:
+def _expand_list(document: Document, report: Report, form: str) -> list[ArmTree]:
     given = document.tree[form]
     runs = [("$.run", given)] if form == "run" else _items(given, document, report)
     digests = Digests()

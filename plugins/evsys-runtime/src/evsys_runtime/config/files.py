@@ -30,7 +30,7 @@ def missing(name: str, root: Path, *, folder: bool = False) -> tuple[str, str | 
         if not path.exists():
             if path.is_symlink():
                 return f"{name} is a symbolic link that leads nowhere", "point it at a file"
-            return f"there is no file {name}", _near(path, root)
+            return f"there is no file {name}", _relative_path(path, root)
         if not path.is_file():
             return (
                 f"{name} is not a regular file",
@@ -45,7 +45,7 @@ def missing(name: str, root: Path, *, folder: bool = False) -> tuple[str, str | 
     return None
 
 
-def _near(path: Path, root: Path) -> str:
+def _relative_path(path: Path, root: Path) -> str:
     if path.parent.is_dir():
         close = get_close_matches(path.name, [item.name for item in path.parent.iterdir()], n=1)
         if close:

@@ -20,8 +20,8 @@ from evsys_runtime.config.axes import (
     Axis,
     Condition,
     each_value,
-    in_order,
     invented,
+    ordered_combinations,
     read_axes,
     run_path,
     same,
@@ -68,14 +68,14 @@ def arms_of_matrix(
     size = math.prod(step.size for step in steps)
     too_many = size > MAX_ARMS and not any(axis.when for axis in axes)
     if too_many:
-        report.add(_too_many(document, size))
+        report.add(_size_problem(document, size))
     place, tree = base
     grid = _Grid(document, report, tree, axes)
-    chosen = each_value(steps, axes) if too_many else in_order(steps, axes, grid.holds)
+    chosen = each_value(steps, axes) if too_many else ordered_combinations(steps, axes, grid.holds)
     namer = Namer(axes, tree, matrix.name_template, document, report)
     arms = list(islice(_arms(grid, place, chosen, namer), MAX_ARMS + 1))
     if len(arms) > MAX_ARMS:
-        report.add(_too_many(document, None))
+        report.add(_size_problem(document, None))
         del arms[_LOOKED_AT:]
     elif usable and not too_many:
         grid.note_unused(arms)
@@ -99,7 +99,7 @@ def _arms(grid: _Grid, place: str, chosen: Iterable[tuple[int, ...]], namer: Nam
         yield ArmTree(name=name, tree=run, origins=Origins(base=place, axes=(*marks, *made)), digest=digest)
 
 
-def _too_many(document: Document, size: int | None) -> Any:
+def _size_problem(document: Document, size: int | None) -> Any:
     count = f"{size:,}" if size else "too many"
     return document.problem(
         "$.matrix.axes",

@@ -12,7 +12,7 @@ import attrs
 from evsys import structure
 from evsys.errors import ConfigError, DataError
 from evsys_runtime.config import paths, trees
-from evsys_runtime.config.benchmarks import Benchmarks, Size, drawn, with_clients
+from evsys_runtime.config.benchmarks import Benchmarks, Size, fill_samples, with_clients
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.model import BenchmarkConfig, ContrastConfig, MetadataConfig
 from evsys_runtime.config.plan import ALPHA, MIN_TASKS, ScoredTasks, SuccessMetric
@@ -80,7 +80,7 @@ def check_metadata(
         if entry.made is not None:
             named = with_clients(entry.made, plugins.registry)
             # Without metrics, how many samples are drawn is known with the success metric.
-            checks.check(drawn(named, plugins) if named.metrics else named, entry.raw, entry.place)
+            checks.check(fill_samples(named, plugins) if named.metrics else named, entry.raw, entry.place)
         elif entry.rest is not None:
             _check_rest(checks, entry.rest, entry)
     values = reader.fields(MetadataConfig, given, "$.metadata", skip=("benchmark",))
@@ -163,7 +163,7 @@ def _entry(raw: Any, place: str) -> _Entry:
     except ConfigError as exc:
         refused = frozenset(problem.path for problem in exc.problems)
     above = len(paths.parse(place))
-    rest = trees.without(raw, [paths.parse(path)[above:] for path in refused])
+    rest = trees.remove_keys(raw, [paths.parse(path)[above:] for path in refused])
     entry = _Entry(place=place, raw=rest, made=None, refused=refused)
     try:
         return (

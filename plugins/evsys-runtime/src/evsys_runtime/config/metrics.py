@@ -15,7 +15,7 @@ from evsys_runtime.places import place_of
 if TYPE_CHECKING:
     from evsys.types import Rollout
 
-__all__ = ["measure", "number_of", "over_rollouts", "samples_needed", "try_metric"]
+__all__ = ["measure", "needs_rollouts", "number_of", "samples_needed", "try_metric"]
 
 _OF_K = re.compile(r"[^@^]+[@^](\d{1,4})")
 """Names such as `pass@2` and `pass^4`."""
@@ -26,7 +26,7 @@ _HINT = (
 _HINT_ROLLOUTS = "compute_rollouts(task_rollouts) receives a mapping of task ids to lists of rollouts"
 
 
-def over_rollouts(plugin: Any) -> bool:
+def needs_rollouts(plugin: Any) -> bool:
     """Whether a metric looks at whole rollouts, those without a score too, rather than at rewards."""
     return not hasattr(plugin, "compute")
 
@@ -42,7 +42,7 @@ def samples_needed(plugin: Any, name: str) -> int:
 
 def measure(plugin: Any, tasks: Mapping[str, Sequence[Any]]) -> Any:
     """What a metric makes of the rewards of these tasks, or of their rollouts. The lists it receives are its own."""
-    if over_rollouts(plugin):
+    if needs_rollouts(plugin):
         return plugin.compute_rollouts(dict(tasks))
     return plugin.compute([list(rewards) for rewards in tasks.values()])
 
@@ -79,12 +79,12 @@ def try_metric(
     low, high = rewards
     rows = {"failed": [low] * samples, "passed": [high] * samples, "mixed": [high, low] * samples}
     made: dict[str, list[Any]] = {task: row[:samples] for task, row in rows.items()}
-    if over_rollouts(plugin):
+    if needs_rollouts(plugin):
         made = {
             task: [_rollout(task, index, reward) for index, reward in enumerate(row)]
             for task, row in made.items()
         }
-    hint = _HINT_ROLLOUTS if over_rollouts(plugin) else _HINT
+    hint = _HINT_ROLLOUTS if needs_rollouts(plugin) else _HINT
     try:
         values = [number_of(measure(plugin, made))]
         if callable(own := declared(plugin, "task_value")):
@@ -94,7 +94,7 @@ def try_metric(
         message = f"the metric {name!r} fails on made-up rewards: {type(exc).__name__}: {exc}"
         return Problem(path=path, message=f"{message} ({place})" if place else message, hint=hint)
     odd = next((value for value in values if not math.isfinite(value)), None)
-    if odd is None or (over_rollouts(plugin) and math.isnan(odd)):
+    if odd is None or (needs_rollouts(plugin) and math.isnan(odd)):
         return None
     return Problem(
         path=path,

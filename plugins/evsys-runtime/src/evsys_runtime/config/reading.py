@@ -11,9 +11,9 @@ import attrs
 from evsys import structure
 from evsys.errors import ConfigError, Problem
 from evsys_runtime.config import paths
-from evsys_runtime.config.as_written import quoted
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.report import Report
+from evsys_runtime.config.scalar_text import quote
 
 __all__ = ["Reader"]
 
@@ -78,7 +78,7 @@ class Reader:
             message = f"expected one of {given[1].rstrip(',')}, got {given[2]}"
         literal = self.document.literals.get(problem.path)
         if literal is not None and hint and hint.startswith("write it in quotes"):
-            hint = quoted(self.document, problem.path, literal)
+            hint = quote(self.document, problem.path, literal)
         elif problem.path == "$.version":
             hint = "this evsys reads version 1"
         elif (meant := self._meant(problem.path)) and (given := _TEXT_FOR_MAPPING.match(message)):

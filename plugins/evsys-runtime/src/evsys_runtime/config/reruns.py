@@ -14,7 +14,7 @@ from evsys_runtime.config.plan import ArmConfig
 if TYPE_CHECKING:
     from evsys.types import Purpose
 
-__all__ = ["CONTROL", "anew", "control_runs", "controls", "runs_of", "scoring"]
+__all__ = ["CONTROL", "control_runs", "controls", "rerun_arm", "runs_of", "scoring"]
 
 CONTROL = "control"
 """What the name of the arm ends in that repeats the baseline."""
@@ -26,7 +26,7 @@ def runs_of(arms: Sequence[ArmConfig], name: str, repeat: int) -> list[ArmConfig
     return [arm for arm in compared if (arm.name, arm.repeat) == (name, repeat)]
 
 
-def anew(
+def rerun_arm(
     arms: Sequence[ArmConfig], name: str, repeat: int, purpose: Purpose, *, called: str | None = None
 ) -> list[ArmConfig]:
     """An arm with the seeds of a repeat of its own, its stages one after another.
@@ -69,7 +69,7 @@ def controls(experiment: ExperimentConfig, arms: Sequence[ArmConfig]) -> list[Ar
             untrained = attrs.evolve(arms[0], name=called)
             made.append(scoring(untrained, BASE_MODEL, repeat=repeat, purpose="control"))
         else:
-            made += anew(arms, baseline, repeat, "control", called=called)
+            made += rerun_arm(arms, baseline, repeat, "control", called=called)
     return made
 
 

@@ -13,7 +13,7 @@ from evsys.errors import PluginError, Problem
 from evsys.optional import SupportsPromptLogprobs, SupportsRoleCheck, declared
 from evsys.types import LoraSpec, ModelSpec
 from evsys_runtime.config.asked_model import model_spec
-from evsys_runtime.config.building import Built, Plugins, complaints
+from evsys_runtime.config.building import BuildResult, Plugins, complaints
 from evsys_runtime.config.model import PluginSpec, RoleConfig
 from evsys_runtime.config.sources import weights_problems
 
@@ -23,7 +23,7 @@ ROLES = ("teacher", "reference")
 """The keys of a run that name one."""
 
 
-def check_role(plugins: Plugins, role: RoleConfig, path: str, root: Path) -> Built:
+def check_role(plugins: Plugins, role: RoleConfig, path: str, root: Path) -> BuildResult:
     """Build the role's own backend or inference client, None where it runs on the run's backend, and say what is wrong with the
     role by itself.
     """
@@ -35,17 +35,17 @@ def check_role(plugins: Plugins, role: RoleConfig, path: str, root: Path) -> Bui
     if role.model.renderer is not None and role.inference is None:
         problems += plugins.named("renderer", role.model.renderer, f"{path}.model.renderer")
     if role.inference is not None:
-        problems += _beside_a_service(role, path)
+        problems += _service_conflicts(role, path)
         asked = plugins.build(
             "inference_client", role.inference.kind, role.inference.params, f"{path}.inference"
         )
-        return Built(plugin=asked.plugin, problems=(*problems, *asked.problems))
+        return BuildResult(plugin=asked.plugin, problems=(*problems, *asked.problems))
     if role.backend is None:
-        return Built(problems=tuple(problems))
+        return BuildResult(problems=tuple(problems))
     spec, place = role.backend, f"{path}.backend"
     built = plugins.build("backend", spec.kind, spec.params, place)
-    told = [_told_of_clients(problem, spec.kind, place, plugins.registry) for problem in built.problems]
-    return Built(plugin=built.plugin, problems=(*problems, *told))
+    told = [_client_key_problem(problem, spec.kind, place, plugins.registry) for problem in built.problems]
+    return BuildResult(plugin=built.plugin, problems=(*problems, *told))
 
 
 def role_problems(
@@ -84,10 +84,10 @@ def role_problems(
         spec, built = backend if role.backend is None else (role.backend, own)
         yield from _unable(name, role, spec, built, used[name])
     if model is not None and known and isinstance(algorithm, SupportsRoleCheck):
-        yield from _judged(kind, algorithm, model, known)
+        yield from _algorithm_problems(kind, algorithm, model, known)
 
 
-def _beside_a_service(role: RoleConfig, path: str) -> Iterable[Problem]:
+def _service_conflicts(role: RoleConfig, path: str) -> Iterable[Problem]:
     """Keys that a service leaves nothing to say."""
     if role.backend is not None:
         message = "'backend' and 'inference' both name a place for the model"
@@ -131,7 +131,7 @@ def _unable(
         yield from complaints(lambda: validate(model_spec(role.model, LoraSpec())), place, unable)
 
 
-def _judged(
+def _algorithm_problems(
     kind: str, algorithm: Any, model: ModelSpec, roles: Mapping[str, RoleConfig]
 ) -> Iterable[Problem]:
     """What the algorithm itself says of the models, where it offers to look."""
@@ -141,7 +141,7 @@ def _judged(
     return complaints(lambda: algorithm.validate_roles(model, specs), first, unable)
 
 
-def _told_of_clients(problem: Problem, kind: str, place: str, registry: Registry) -> Problem:
+def _client_key_problem(problem: Problem, kind: str, place: str, registry: Registry) -> Problem:
     """An inference client isn't a backend, and has a key of its own."""
     if problem.path != f"{place}.kind":
         return problem

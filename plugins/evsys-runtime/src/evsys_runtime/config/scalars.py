@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 
-__all__ = ["CORE_TAGS", "describe", "is_broken", "is_non_finite", "joined", "resolve", "resolve_as"]
+__all__ = ["CORE_TAGS", "describe", "is_broken", "is_non_finite", "join_surrogates", "resolve", "resolve_as"]
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE = frozenset({"true", "True", "TRUE"})
@@ -87,7 +87,7 @@ def is_broken(value: object) -> bool:
     )
 
 
-def joined(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """Text with the surrogate pairs joined that JSON's escapes write; unchanged where one half is missing."""
     try:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le") if is_broken(text) else text

@@ -77,12 +77,12 @@ def _name_plugins(cls: type, definition: dict[str, Any], plugins: _Plugins) -> N
         texts = {"metric": True, "rollout_engine": True}.get(kind, False)
         for name in (field.name, *field.metadata.get("aliases", ())):
             prop = definition["properties"][name]
-            definition["properties"][name] = _replaced(prop, plugins, kind, names=texts)
+            definition["properties"][name] = _replace(prop, plugins, kind, names=texts)
 
 
-def _replaced(schema: Any, plugins: _Plugins, kind: str, *, names: bool) -> Any:
+def _replace(schema: Any, plugins: _Plugins, kind: str, *, names: bool) -> Any:
     if isinstance(schema, list):
-        return [_replaced(item, plugins, kind, names=names) for item in schema]
+        return [_replace(item, plugins, kind, names=names) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("$ref") in (_SPEC, _SEARCH):
@@ -91,7 +91,7 @@ def _replaced(schema: Any, plugins: _Plugins, kind: str, *, names: bool) -> Any:
         return schema | {"$ref": plugins.agent()}
     if names and schema == {"type": "string"}:
         return {"$ref": plugins.names(kind)}
-    return {key: _replaced(value, plugins, kind, names=names) for key, value in schema.items()}
+    return {key: _replace(value, plugins, kind, names=names) for key, value in schema.items()}
 
 
 def _partial(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,9 +204,9 @@ class _Plugins:
         """A plugin's schema as a definition of the whole: its own definitions alongside it, its references adapted."""
         own = params.get("$defs", {})
         for name, definition in own.items():
-            self.definitions[_key(f"{title} {name}")] = _moved(definition, title)
+            self.definitions[_key(f"{title} {name}")] = _move(definition, title)
         body = {key: value for key, value in params.items() if key not in {"$defs", "$schema"}}
-        moved: dict[str, Any] = _moved(body, title)
+        moved: dict[str, Any] = _move(body, title)
         return moved
 
 
@@ -230,13 +230,13 @@ def _pointer(name: str) -> str:
     return f"#/$defs/{_key(name)}"
 
 
-def _moved(schema: Any, title: str) -> Any:
+def _move(schema: Any, title: str) -> Any:
     """A part of a plugin's schema with its references pointing to where its definitions went."""
     if isinstance(schema, list):
-        return [_moved(item, title) for item in schema]
+        return [_move(item, title) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {key: _moved(value, title) for key, value in schema.items()}
+    moved = {key: _move(value, title) for key, value in schema.items()}
     reference = schema.get("$ref")
     if reference == "#":
         moved["$ref"] = _pointer(title)

@@ -59,7 +59,7 @@ def space_of_matrix(
         template=matrix.name_template,
         document=document,
     )
-    arms = _probed(space, matrix, report)
+    arms = _probe_arms(space, matrix, report)
     unknown = frozenset(path for name in (*refused, *more) for path in set_by(name))
     whole = not refused and not more and len(report.problems) == before
     return Expansion(arms=arms, whole=whole, unknown=unknown, space=space)
@@ -77,7 +77,7 @@ def _refuse_twins(axis: Axis, document: Document, report: Report) -> None:
         seen.add(key)
 
 
-def _probed(space: Space, matrix: MatrixConfig, report: Report) -> list[ArmTree]:
+def _probe_arms(space: Space, matrix: MatrixConfig, report: Report) -> list[ArmTree]:
     arms: list[ArmTree] = []
     try:
         arms.extend(arm for _, arm in space.probes())
@@ -99,7 +99,7 @@ def _search_axes(
     """Axes as a search gets them: conditions read other axes alone, since what the base run decides is decided."""
     there: list[Axis] = []
     for axis in axes:
-        when = _when(axis, there, base, document, report)
+        when = _condition_values(axis, there, base, document, report)
         if when is None:
             report.warn(f"the axis {axis.name!r} applies to no arm: its condition never holds")
             continue
@@ -115,13 +115,13 @@ def _bounds(scale: AxisConfig) -> dict[str, Any]:
     return {"low": scale.low or 0, "high": scale.high or 0, "log": scale.log, "type": scale.type}
 
 
-def _when(
+def _condition_values(
     axis: Axis, axes: Sequence[Axis], base: Mapping[str, Any], document: Document, report: Report
 ) -> dict[str, tuple[Any, ...]] | None:
     """The accepted values of the axes that an axis depends on; None where it applies to no arm."""
     when: dict[str, tuple[Any, ...]] = {}
     for condition in axis.when:
-        found = _accepted(condition, axes, base, document, report)
+        found = _accepted_values(condition, axes, base, document, report)
         if found is None:
             return None
         for path, accepted in found.items():
@@ -130,7 +130,7 @@ def _when(
     return when if all(when.values()) else None
 
 
-def _accepted(
+def _accepted_values(
     condition: Condition, axes: Sequence[Axis], base: Mapping[str, Any], document: Document, report: Report
 ) -> dict[str, tuple[Any, ...]] | None:
     """The accepted values of the axis that a condition reads; empty where the base run fulfils it, None where nothing does."""

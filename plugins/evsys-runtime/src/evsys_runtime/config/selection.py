@@ -13,7 +13,7 @@ from evsys.errors import PluginError
 from evsys.optional import declared
 from evsys_runtime.config import trees
 from evsys_runtime.config.arm_tree import BASE_MODEL
-from evsys_runtime.config.benchmarks import drawn, too_few, with_clients, wrong_direction
+from evsys_runtime.config.benchmarks import fill_samples, sample_count_problem, with_clients, wrong_direction
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.metrics import samples_needed
 from evsys_runtime.config.model import BenchmarkConfig, ContrastConfig, MetadataConfig
@@ -226,7 +226,7 @@ class Selection:
             for entry in self.metadata.benchmarks
         )
         registry = self.plugins.registry
-        return tuple(with_clients(drawn(entry, self.plugins), registry) for entry in filled)
+        return tuple(with_clients(fill_samples(entry, self.plugins), registry) for entry in filled)
 
     def _default_of(self, entry: BenchmarkConfig, success: SuccessMetric | None, confirm: str | None) -> str:
         if success is None or entry.label not in (success.benchmark, confirm):
@@ -235,7 +235,7 @@ class Selection:
             self.plugins.build("metric", success.metric, {}, _PLACE).plugin, success.metric
         )
         if entry.num_samples is not None and needed > entry.num_samples:
-            self._add(*too_few(success.metric, needed, entry.num_samples))
+            self._add(*sample_count_problem(success.metric, needed, entry.num_samples))
         return success.metric
 
 

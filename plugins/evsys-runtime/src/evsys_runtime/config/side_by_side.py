@@ -45,7 +45,7 @@ def side_by_side(
     if said is None and in_turn:
         return 1
     if said is None:
-        return min(planned, *map(_suggested, backends.values()), DEFAULT_WIDTH)
+        return min(planned, *map(_suggested_concurrency, backends.values()), DEFAULT_WIDTH)
     alone = [kind for kind, backend in backends.items() if not _shares(backend)]
     if alone and said > 1 and planned > 1:
         message = f"backend {alone[0]!r} doesn't declare support for several runs at once"
@@ -53,7 +53,7 @@ def side_by_side(
     return min(planned, said)
 
 
-def _suggested(backend: object) -> int:
+def _suggested_concurrency(backend: object) -> int:
     """What a backend suggests as `concurrent_arms`; 1 where it doesn't declare `concurrent_runs`."""
     width = declared(backend, "concurrent_arms", DEFAULT_WIDTH)
     return max(1, width) if _shares(backend) and isinstance(width, int) else 1

@@ -9,7 +9,7 @@ from pathlib import Path
 from evsys.errors import DataError, Problem
 from evsys_runtime.config import files, tasks
 from evsys_runtime.config.model.run import ModelConfig, SourceConfig
-from evsys_runtime.data.stored import find_dataset
+from evsys_runtime.data.stored_data import find_dataset
 
 __all__ = ["source_problems", "source_warnings", "weights_problems"]
 

@@ -9,8 +9,8 @@ import attrs
 
 from evsys import structure
 from evsys_runtime.config.expand import expand_document
-from evsys_runtime.config.from_python import document_of, plain_tree
 from evsys_runtime.config.model import AxisConfig, MatrixConfig, RunConfig
+from evsys_runtime.config.python_config import document_of, plain_tree
 from evsys_runtime.config.report import Report
 
 __all__ = ["Sweep"]

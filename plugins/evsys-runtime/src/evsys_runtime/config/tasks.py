@@ -13,7 +13,7 @@ from evsys.errors import DataError
 from evsys.types import HarborTask
 from evsys_runtime.config import placeholders
 from evsys_runtime.config.model import DataConfig, PluginSpec
-from evsys_runtime.data.stored import find_dataset
+from evsys_runtime.data.stored_data import find_dataset
 
 if TYPE_CHECKING:
     from evsys import Registry

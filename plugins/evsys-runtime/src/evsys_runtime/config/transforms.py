@@ -23,14 +23,14 @@ def check_transform(
     """
     built = plugins.build("transform", kind, params, path)
     yield from built.problems
-    for place, name in _offered(built.plugin, "files").items():
+    for place, name in _offered_inputs(built.plugin, "files").items():
         wrong = files.missing(str(name), root)
         if wrong:
             yield Problem(path=f"{path}.params.{place}", message=wrong[0], hint=wrong[1])
-    for place, spec in _offered(built.plugin, "transforms").items():
+    for place, spec in _offered_inputs(built.plugin, "transforms").items():
         yield from check_transform(plugins, spec.kind, spec.params, f"{path}.params.{place}", root)
 
 
-def _offered(plugin: Any, name: str) -> Mapping[str, Any]:
+def _offered_inputs(plugin: Any, name: str) -> Mapping[str, Any]:
     offered = getattr(plugin, name, None)
     return offered if isinstance(offered, Mapping) else {}

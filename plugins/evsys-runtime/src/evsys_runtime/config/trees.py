@@ -10,7 +10,7 @@ from typing import Any, Final
 from evsys_runtime.config.paths import Segment
 from evsys_runtime.config.scalars import describe
 
-__all__ = ["MISSING", "canonical", "get", "put", "without"]
+__all__ = ["MISSING", "canonical", "get", "put", "remove_keys"]
 
 MISSING: Final = object()
 
@@ -48,7 +48,7 @@ def put(tree: Any, segments: Sequence[Segment], value: Any) -> Any:
     return root
 
 
-def without(tree: Any, places: Iterable[Sequence[Segment]]) -> Any:
+def remove_keys(tree: Any, places: Iterable[Sequence[Segment]]) -> Any:
     """A tree like `tree` whose mappings lack the keys at these paths; `tree` itself where it has none of them."""
     for segments in places:
         above = get(tree, segments[:-1]) if segments else MISSING

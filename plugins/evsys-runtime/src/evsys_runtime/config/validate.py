@@ -26,7 +26,6 @@ from evsys_runtime.config.aliases import Aliases
 from evsys_runtime.config.arm_problems import ArmProblems
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.arms import Arms
-from evsys_runtime.config.as_written import misread, unset_in_prompts
 from evsys_runtime.config.budgeting import budget_warnings, first_arm_warnings, known_steps
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.chain import RECIPES, check_learned, recipe_of, recipe_values
@@ -34,7 +33,6 @@ from evsys_runtime.config.checkpoint_selection import check_select
 from evsys_runtime.config.confirming import check_confirm, check_control
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.expand import expand_document
-from evsys_runtime.config.from_python import document_of, scored_on
 from evsys_runtime.config.grid import MAX_ARMS
 from evsys_runtime.config.harness import check_harnesses
 from evsys_runtime.config.ineffective import ineffective_settings
@@ -51,10 +49,12 @@ from evsys_runtime.config.model import (
 from evsys_runtime.config.monitored import check_monitored
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.project import import_project_code, project_registry
+from evsys_runtime.config.python_config import document_of, scored_on
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.reruns import controls
 from evsys_runtime.config.root import find_project_root
+from evsys_runtime.config.scalar_text import misread, unset_in_prompts
 from evsys_runtime.config.search_plan import PlannedSearch, check_baseline, check_search, refuse_search_alone
 from evsys_runtime.config.side_by_side import side_by_side
 from evsys_runtime.config.space import Space
@@ -124,7 +124,7 @@ def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on ea
     report = Report()
     report.add(*document.problems)
     report.settled.update(problem.path for problem in document.problems if problem.path != "$")
-    document = _spelled(document, overrides, report, registry)
+    document = _canonical_document(document, overrides, report, registry)
     reader, plugins = Reader(document, report), Plugins(registry)
     tree = document.tree
     _refuse_keys(tree, reader)
@@ -136,11 +136,11 @@ def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on ea
     has_store = has_store or values.get("data_store") is not None
     checks = Arms(plugins, root, has_store)
     arms, whole, space = _arms(tree, reader, checks)
-    callbacks = _around(values, reader, plugins)
+    callbacks = _check_shared_plugins(values, reader, plugins)
     if records:
         _writable(values, reader, root)
     if whole and space is None:
-        _bounded(values, arms, reader)
+        _check_run_count(values, arms, reader)
     promised = _determinism(values.get("deterministic"), arms, reader, checks)
     width = side_by_side(
         values.get("max_concurrent_arms"),
@@ -185,7 +185,7 @@ def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on ea
         check_monitored(reader, callback, judging.benchmarks, place)
     _raise_what_was_found(report, plugins, judging.data_errors)
     experiment = _experiment(tree, values, arms, judging)
-    planned = _repeated(experiment, arms, promised)
+    planned = _repeat_arms(experiment, arms, promised)
     searched = None
     if space is not None and experiment.search is not None:
         searched = PlannedSearch(
@@ -195,7 +195,7 @@ def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on ea
             stops=isinstance(search, SupportsKeep),
             probes=planned,
             checks=checks,
-            repeat=partial(_repeated, experiment),
+            repeat=partial(_repeat_arms, experiment),
             deterministic=experiment.deterministic,
         )
     return Plan(
@@ -214,7 +214,7 @@ def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on ea
                     *misread(document),
                     *checks.warnings,
                     *registry.warnings,
-                    *_budgeted(experiment, arms),
+                    *_budget_warnings(experiment, arms),
                     *ineffective_settings(
                         [(arm.name, run) for arm, run in trained],
                         judging.benchmarks,
@@ -229,7 +229,9 @@ def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on ea
     )
 
 
-def _spelled(document: Document, overrides: Sequence[str], report: Report, registry: Registry) -> Document:
+def _canonical_document(
+    document: Document, overrides: Sequence[str], report: Report, registry: Registry
+) -> Document:
     """The document with its overrides, by canonical names."""
     aliases = Aliases(registry, report)
     document = aliases.document(document)
@@ -257,7 +259,9 @@ def _refuse_keys(tree: Mapping[str, Any], reader: Reader) -> None:
         reader.report.settled.add(path)
 
 
-def _around(values: Mapping[str, Any], reader: Reader, plugins: Plugins) -> list[tuple[Any, str]]:
+def _check_shared_plugins(
+    values: Mapping[str, Any], reader: Reader, plugins: Plugins
+) -> list[tuple[Any, str]]:
     """What goes with all arms, stores and callbacks; the callbacks that can be built, and where their params stand."""
     callbacks = []
     specs = [(key, values.get(key), f"$.{key}") for key in ("data_store", "log_store")]
@@ -336,7 +340,7 @@ def _axis(values: Any) -> Iterator[Any]:
         yield structure(get_type_hints(MatrixConfig)["axes"], {"axis": values})["axis"]
 
 
-def _bounded(values: Mapping[str, Any], arms: CheckedArms, reader: Reader) -> None:
+def _check_run_count(values: Mapping[str, Any], arms: CheckedArms, reader: Reader) -> None:
     """More runs than anyone means are refused, however few arms they repeat."""
     runs = values.get("n_repeats", 1) * len(arms)
     if runs > MAX_ARMS:
@@ -394,7 +398,7 @@ def _experiment(
     return attrs.evolve(experiment, metadata=metadata)
 
 
-def _budgeted(experiment: ExperimentConfig, arms: CheckedArms) -> Iterator[str]:
+def _budget_warnings(experiment: ExperimentConfig, arms: CheckedArms) -> Iterator[str]:
     named = [(arm.name, run) for arm, run in arms if run is not None]
     if experiment.search is not None:  # which goes as far as its budget goes
         fewest = min(named, key=lambda one: known_steps(one[1]) or math.inf)
@@ -403,7 +407,7 @@ def _budgeted(experiment: ExperimentConfig, arms: CheckedArms) -> Iterator[str]:
     return budget_warnings(experiment.budget, named, experiment.n_repeats)
 
 
-def _repeated(
+def _repeat_arms(
     experiment: ExperimentConfig, arms: CheckedArms, promised: Sequence[bool]
 ) -> tuple[ArmConfig, ...]:
     benchmarks = experiment.metadata.benchmarks

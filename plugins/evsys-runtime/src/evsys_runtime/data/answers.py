@@ -13,7 +13,7 @@ from typing import Any
 
 from evsys.types import Message, ToolCall
 
-__all__ = ["THINK", "parse_answer", "read_tool_calls", "split_reasoning", "written_out"]
+__all__ = ["THINK", "answer_text", "parse_answer", "read_tool_calls", "split_reasoning"]
 
 type Tags = tuple[str, str]
 
@@ -90,7 +90,7 @@ def _closes_first(text: str, tags: Tags) -> bool:
     return not after or after.startswith("\n") or text[:place].rstrip(" \t").endswith("\n")
 
 
-def written_out(message: Message, tags: Tags = THINK) -> str:
+def answer_text(message: Message, tags: Tags = THINK) -> str:
     """The text of an assistant message with its reasoning in tags, as a model without a place for reasoning writes it.
 
     Reasoning without an answer stays open: the answer was cut off in it.
@@ -122,7 +122,7 @@ def read_tool_calls(text: str, *, untagged: bool = False) -> tuple[tuple[ToolCal
             kept.append(text[end : match.start()])
             end = match.end() - len(rest) if not match["end"] else match.end()
     if not calls and untagged:
-        return _untagged(text)
+        return _strip_tags(text)
     if not calls:
         return (), text
     return tuple(calls), "".join([*kept, text[end:]]).strip()
@@ -139,7 +139,7 @@ def _leading_calls(body: str, *, whole: bool) -> tuple[list[ToolCall], str]:
     return calls, "" if fenced else after
 
 
-def _untagged(text: str) -> tuple[tuple[ToolCall, ...], str]:
+def _strip_tags(text: str) -> tuple[tuple[ToolCall, ...], str]:
     for match in _FENCE.finditer(text):
         value, after = _leading_json(match[1].strip())
         if (calls := _calls(value)) and not after.strip():
@@ -150,14 +150,14 @@ def _untagged(text: str) -> tuple[tuple[ToolCall, ...], str]:
     found: list[ToolCall] = []
     kept: list[str] = []
     last = 0
-    for start, end, calls in _calls_amid(text):
+    for start, end, calls in _embedded_calls(text):
         found += calls
         kept.append(text[last:start])
         last = end
     return (tuple(found), "".join([*kept, text[last:]]).strip()) if found else ((), text)
 
 
-def _calls_amid(text: str) -> Iterator[tuple[int, int, list[ToolCall]]]:
+def _embedded_calls(text: str) -> Iterator[tuple[int, int, list[ToolCall]]]:
     """Objects and lists of objects with `arguments` in a text: the start and end of each, and its calls."""
     place = 0
     for _ in range(MOST_TRIES):

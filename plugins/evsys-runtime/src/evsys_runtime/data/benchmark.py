@@ -13,14 +13,14 @@ import attrs
 from evsys.errors import DataError
 from evsys.types import HarborTask
 from evsys_runtime.data import pipeline
-from evsys_runtime.data.grouped import Grouped
 from evsys_runtime.data.json_rows import canonical
 from evsys_runtime.data.native_tasks import TaskProblem, native_folders, read_native
 from evsys_runtime.data.parse import RowProblem, parse_row
+from evsys_runtime.data.problem_counter import ProblemCounter
 from evsys_runtime.data.readers import FORMATS, ReadReport, read_rows
 from evsys_runtime.data.scope import DataScope, current_scope, use_scope
 
-__all__ = ["load_tasks", "tasks_file", "told_together"]
+__all__ = ["format_problems", "load_tasks", "tasks_file"]
 
 _MOST_SHOWN = 20
 """How many kinds of problems are told in words; the others are counted."""
@@ -36,7 +36,7 @@ def load_tasks(
     registry: Any = None,
     project_root: Path | None = None,
     seed: int = 0,
-    resolve: Callable[[Any], Any] = pipeline.unchanged,
+    resolve: Callable[[Any], Any] = pipeline.literal_params,
 ) -> tuple[tuple[HarborTask, ...], str]:
     """The tasks of a benchmark, in their order, and `sha256:...` of their content.
 
@@ -105,29 +105,29 @@ def _native(
         try:
             native = read_native(folder)
         except TaskProblem as exc:
-            problems.append((_shown(exc.file, scope), exc.line, str(exc)))
+            problems.append((_display_path(exc.file, scope), exc.line, str(exc)))
             continue
         clash = _clash(native.task.task_id, places, slugs)
         if clash:
-            problems.append((_shown(folder, scope), None, clash))
-        places[native.task.task_id] = _shown(folder, scope)
+            problems.append((_display_path(folder, scope), None, clash))
+        places[native.task.task_id] = _display_path(folder, scope)
         slugs.setdefault(_slug(native.task.task_id), native.task.task_id)
         tasks.append(native.task)
         content.update(f"{folder.name}\0{native.digest}\0".encode())
     if problems:
-        raise _broken_folders(problems)
+        raise _folder_error(problems)
     return tuple(tasks), f"sha256:{content.hexdigest()}"
 
 
-def _broken_folders(problems: Sequence[tuple[str, int | None, str]]) -> DataError:
+def _folder_error(problems: Sequence[tuple[str, int | None, str]]) -> DataError:
     file, line, message = problems[0]
     if len(problems) > 1:
-        message = told_together(f"the benchmark has {len(problems)} problems:", problems)
+        message = format_problems(f"the benchmark has {len(problems)} problems:", problems)
     hint = "a task is a folder with task.toml, instruction.md and tests/test.sh"
     return DataError(message, source=file, line=line, hint=hint, problems=len(problems))
 
 
-def told_together(head: str, problems: Sequence[tuple[str, int | None, str]]) -> str:
+def format_problems(head: str, problems: Sequence[tuple[str, int | None, str]]) -> str:
     """Several problems as one message: a line each, with its file and line, the first ones of very many."""
     told = [f"{place}:{at}: {text}" if at is not None else f"{place}: {text}" for place, at, text in problems]
     shown = told[:_MOST_SHOWN]
@@ -136,7 +136,7 @@ def told_together(head: str, problems: Sequence[tuple[str, int | None, str]]) ->
     return "\n  ".join([head, *shown])
 
 
-def _shown(path: Path, scope: DataScope) -> str:
+def _display_path(path: Path, scope: DataScope) -> str:
     """A path as messages call it: below the project where it is there."""
     root = scope.project_root.resolve()
     whole = path.resolve() if not path.is_symlink() else path.absolute()
@@ -172,7 +172,7 @@ def _collect(
     problems += [(line, f"line {line}", kind, problem) for line, kind, problem in report.problems]
     if problems:
         problems.sort(key=lambda problem: problem[0])
-        grouped = Grouped(most_kinds=_MOST_SHOWN)
+        grouped = ProblemCounter(most_kinds=_MOST_SHOWN)
         for _, where, kind, message in problems:
             grouped.add(kind, where, message)
         head = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
@@ -194,7 +194,7 @@ def _with_folder(task: HarborTask) -> tuple[HarborTask, str]:
     try:
         native = read_native(scope.resolve(str(task.path)), task.task_id)
     except TaskProblem as exc:
-        place = ":".join(str(part) for part in (_shown(exc.file, scope), exc.line) if part is not None)
+        place = ":".join(str(part) for part in (_display_path(exc.file, scope), exc.line) if part is not None)
         raise TaskProblem(f"{place}: {exc}", exc.file, exc.line) from exc
     folder = native.task
     merged = attrs.evolve(

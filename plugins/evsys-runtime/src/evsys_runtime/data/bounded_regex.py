@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from evsys_runtime.data.helper_process import HelperProcess
 
-__all__ = ["compiled", "search"]
+__all__ = ["compile_pattern", "search"]
 
 _SERVE = """
 import json, re, sys
@@ -37,7 +37,7 @@ _FEW_GROUPS = 3
 
 
 @lru_cache(maxsize=256)
-def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+def compile_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """The compiled pattern.
 
     Raises:
@@ -56,7 +56,7 @@ def search(pattern: str, flags: int, text: str, *, full: bool, timeout_seconds: 
         ValueError: it is not a regular expression.
         TimeoutError: matching took longer than `timeout_seconds`.
     """
-    expression = compiled(pattern, flags)
+    expression = compile_pattern(pattern, flags)
     if not _multiplies(pattern):
         return (expression.fullmatch(text) if full else expression.search(text)) is not None
     found: bool = _matcher.ask([pattern, flags, text, full], timeout_seconds, f"the pattern {pattern!r}")

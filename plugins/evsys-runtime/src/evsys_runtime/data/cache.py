@@ -38,9 +38,9 @@ from evsys_record.files import (
 from evsys_record.hashing import digest, file_digest
 from evsys_record.jsonl import append_record, read_jsonl
 from evsys_record.slugs import slug
-from evsys_runtime.data.stored import ENTRY_MANIFEST as MANIFEST
-from evsys_runtime.data.stored import ENTRY_ROWS as ROWS
-from evsys_runtime.data.stored import Kind, find_entry, names_in
+from evsys_runtime.data.stored_data import ENTRY_MANIFEST as MANIFEST
+from evsys_runtime.data.stored_data import ENTRY_ROWS as ROWS
+from evsys_runtime.data.stored_data import Kind, find_entry, names_in
 
 __all__ = ["CachedData", "DatasetCache", "KnownRows", "rows_of_store"]
 

@@ -136,7 +136,7 @@ class DataCheck:
 
 
 @attrs.define
-class _Found:
+class _TaskHits:
     """What rows had of one task, apart from its n-grams."""
 
     match: Match = "near"
@@ -167,7 +167,7 @@ class Scan:
     def __init__(self, index: TaskIndex) -> None:
         self._index = index
         self._short, self._long = bytearray(len(index.words)), bytearray(len(index.words))
-        self._found: dict[int, _Found] = {}
+        self._found: dict[int, _TaskHits] = {}
         self.columns = ColumnUse()
         self.rows = 0
 
@@ -249,7 +249,7 @@ class Scan:
     def _keep(self, row_id: str, texts: Sequence[tuple[Part, str]], hits: dict[int, _RowHits]) -> None:
         said = [whole(fold(text)) for part, text in texts if part == "answer"]
         for task, hit in hits.items():
-            found = self._found.setdefault(task, _Found())
+            found = self._found.setdefault(task, _TaskHits())
             found.answer_alone |= hit.answer
             answer = hit.answer or any(_says(text, self._index.expected[task]) for text in said)
             found.answer |= answer

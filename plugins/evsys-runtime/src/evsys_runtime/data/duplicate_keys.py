@@ -33,12 +33,12 @@ def refuse_duplicate_keys(raw: bytes, row: Mapping[str, Any]) -> None:
     if colons == len(row):
         return
     keys = _keys(row)
-    if colons == keys or (raw.count(b'":') == keys and not _spaced(raw)):
+    if colons == keys or (raw.count(b'":') == keys and not _allows_space(raw)):
         return
     _decode(raw.removeprefix(codecs.BOM_UTF8).decode("utf-8"))
 
 
-def _spaced(raw: bytes) -> bool:
+def _allows_space(raw: bytes) -> bool:
     """True where white space may be between a key and its colon."""
     return b" :" in raw or any(space in raw for space in _SPACE)
 

@@ -86,7 +86,7 @@ class HelperProcess:
         """The next line of the process, empty when it ended before; and whether it was killed for taking too long."""
         self._watch.begin(process, seconds)
         try:
-            line = _exchanged(process, request)
+            line = _exchange(process, request)
         finally:
             expired = self._watch.end()
         return line, expired
@@ -146,7 +146,7 @@ class _Watch:
                     return
 
 
-def _exchanged(process: subprocess.Popen[bytes], request: bytes) -> bytes:
+def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
     try:

@@ -82,7 +82,7 @@ def decode_row(raw: bytes) -> dict[str, Any]:
             return decode_row(raw.removeprefix(codecs.BOM_UTF8).lstrip())
         raise bad_json(exc) from exc
     if end != len(text):
-        raise BadRow("not valid JSON", _at(text, end, "expected the end of the line"))
+        raise BadRow("not valid JSON", _located_message(text, end, "expected the end of the line"))
     if type(row) is not dict:
         raise not_an_object(row)
     if b"\\u" in raw:
@@ -101,7 +101,7 @@ def bad_json(exc: Exception) -> BadRow:
         message = exc.msg[:1].lower() + exc.msg[1:].removesuffix(
             " at"
         )  # the library expects a position behind it
-        return BadRow("not valid JSON", _at(exc.doc, exc.pos, message))
+        return BadRow("not valid JSON", _located_message(exc.doc, exc.pos, message))
     if isinstance(exc, RecursionError):
         return BadRow("not valid JSON", "nested too deeply")
     if "integer string conversion" in str(exc):
@@ -109,7 +109,7 @@ def bad_json(exc: Exception) -> BadRow:
     return BadRow("not valid JSON", str(exc))
 
 
-def _at(text: str, position: int, message: str) -> str:
+def _located_message(text: str, position: int, message: str) -> str:
     near = text[position : position + 20]
     where = f"column {position - text.rfind('\n', 0, position)}"
     return f"not valid JSON: {message} at {where}" + (

@@ -63,7 +63,7 @@ def load_dataset(
     seed: int = 0,
     path: str = "$.run.data",
     limit: int | None = None,
-    resolve: Callable[[Any], Any] = pipeline.unchanged,
+    resolve: Callable[[Any], Any] = pipeline.literal_params,
     check_mutation: bool = False,
     follow: Callable[[Callable[[], int]], None] | None = None,
 ) -> MaterializedDataset:
@@ -120,11 +120,11 @@ def load_dataset(
         if opened.replay is not None:  # how many rows were drawn is known now
             lineage = (*lineage, opened.replay.lineage)
         cut_short = limit is not None and parsed.rows + parsed.skipped.total() == limit
-        not_read = pipeline.left_unread(stages, source_ended=_ended(source.rows)) if cut_short else 0
+        not_read = pipeline.left_unread(stages, source_ended=_is_exhausted(source.rows)) if cut_short else 0
     if not len(dataset):
         raise DataError("holds no rows", source=source.report.source or None)
     dropped = {f"reading: {kind}": count for kind, count in source.report.skipped.items()}
-    dropped |= pipeline.dropped(stages)
+    dropped |= pipeline.drop_counts(stages)
     dropped |= {f"{shape}: {kind}": count for kind, count in parsed.skipped.items()}
     warnings = (
         *dataset.warnings,
@@ -149,7 +149,7 @@ def open_rows(
     *,
     seed: int = 0,
     path: str = "$.run.data",
-    resolve: Callable[[Any], Any] = pipeline.unchanged,
+    resolve: Callable[[Any], Any] = pipeline.literal_params,
     check_mutation: bool = False,
 ) -> OpenRows:
     """The rows of a `data` block behind its transforms, to be read once; see `load_dataset`.
@@ -210,11 +210,11 @@ def open_source(
     reference = _get(config, "dataset_id") or _get(config, "dataset_name")
     kind, rows = _get(config, "source_kind"), _get(config, "rows")
     if reference:
-        return _pulled(config, reference, scope, pull)
+        return _pull(config, reference, scope, pull)
     if _get(config, "hf_dataset") and kind in {None, "hf_dataset"}:
         return _hugging_face(config, scope, registry)
     if rows and kind in {None, "in_memory"}:
-        return _in_memory(rows)
+        return _memory_source(rows)
     if _get(config, "path") and kind in {None, *FORMATS.values()}:
         return _file(config, scope)
     raise ConfigError([_no_source(kind, path)])
@@ -235,7 +235,7 @@ def _file_source(
     return Source(rows=rows, report=report, lineage=lineage)
 
 
-def _in_memory(rows: Any) -> Source:
+def _memory_source(rows: Any) -> Source:
     lineage = {"source": "in_memory", "rows": len(rows)}
     return Source(rows=_copies(rows), report=ReadReport(source="rows"), lineage=lineage)
 
@@ -261,7 +261,7 @@ def _hugging_face(config: Any, scope: DataScope, registry: Any) -> Source:
     )
 
 
-def _pulled(config: Any, reference: str, scope: DataScope, pull: Pull | None) -> Source:
+def _pull(config: Any, reference: str, scope: DataScope, pull: Pull | None) -> Source:
     given = _get(config, "path")
     try:
         if pull is None:
@@ -315,7 +315,7 @@ def _first(rows: Iterator[Mapping[str, Any]], limit: int) -> Iterator[Mapping[st
         yield row
 
 
-def _ended(rows: Iterable[Mapping[str, Any]]) -> bool:
+def _is_exhausted(rows: Iterable[Mapping[str, Any]]) -> bool:
     """True where a source read in part has nothing more; one that can't say counts as having more."""
     if not isinstance(rows, Iterator):
         return False

@@ -187,14 +187,14 @@ def _misspelt(some: Set[str], others: Set[str]) -> int:
     left = sorted(others)
     count = 0
     for word in sorted(some):
-        other = next((other for other in left if _one_letter_off(word, other)), None)
+        other = next((other for other in left if _differ_by_one_letter(word, other)), None)
         if other is not None:
             left.remove(other)
             count += 1
     return count
 
 
-def _one_letter_off(one: str, other: str) -> bool:
+def _differ_by_one_letter(one: str, other: str) -> bool:
     """Whether words of enough letters differ by one letter that is wrong, missing or swapped with the next."""
     if min(len(one), len(other)) < _MISSPELT or abs(len(one) - len(other)) > 1:
         return False

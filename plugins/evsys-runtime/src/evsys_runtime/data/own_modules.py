@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-__all__ = ["OwnModules", "imports_made", "laid_out", "names_read", "package_of"]
+__all__ = ["OwnModules", "imports_made", "names_read", "normalize_layout", "package_of"]
 
 PROJECT_PACKAGE = "src"
 """What a project's own code is imported as."""
@@ -197,14 +197,14 @@ def _text_of(name: str) -> str:
     module = sys.modules.get(name)
     if module is not None:
         try:
-            return laid_out(inspect.getsource(module))
+            return normalize_layout(inspect.getsource(module))
         except (OSError, TypeError, SyntaxError):
             return ""
     origin = getattr(_spec_of(name), "origin", None)
     if origin is None or not origin.endswith(".py"):
         return ""
     try:
-        return laid_out(importlib.util.decode_source(Path(origin).read_bytes()))
+        return normalize_layout(importlib.util.decode_source(Path(origin).read_bytes()))
     except (OSError, UnicodeError, SyntaxError):
         return ""
 
@@ -214,7 +214,7 @@ def _parse(text: str, package: str) -> _Module:
     module = _Module(text)
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom):
-            source = _imported_from(node, package)
+            source = _absolute_module(node, package)
             for alias in node.names:
                 if alias.name == "*":
                     module.starred.append(source)
@@ -235,7 +235,7 @@ def _parse(text: str, package: str) -> _Module:
             )
             if statement.acts_with:
                 module.acting.append(statement)
-            for name in _bound(node, inside):
+            for name in _bound_names(node, inside):
                 module.statements.setdefault(name, []).append(statement)
     return module
 
@@ -261,7 +261,7 @@ def _calls(value: ast.expr) -> list[ast.AST]:
     return [value] if any(isinstance(inner, ast.Call) for inner in ast.walk(value)) else []
 
 
-def _bound(node: ast.stmt, inside: Sequence[ast.AST]) -> set[str]:
+def _bound_names(node: ast.stmt, inside: Sequence[ast.AST]) -> set[str]:
     """Names that a top-level statement binds."""
     definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     if isinstance(node, definition):
@@ -282,7 +282,7 @@ def _for_types_only(node: ast.stmt) -> bool:
     return isinstance(node.test, ast.Name | ast.Attribute) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def _imported_from(node: ast.ImportFrom, package: str) -> str:
+def _absolute_module(node: ast.ImportFrom, package: str) -> str:
     if not package:
         return node.module or ""
     return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
@@ -292,7 +292,7 @@ def imports_made(inside: Iterable[ast.AST], package: str) -> Iterator[tuple[str,
     """What is imported anywhere in here, as modules and names."""
     for node in inside:
         if isinstance(node, ast.ImportFrom):
-            source = _imported_from(node, package)
+            source = _absolute_module(node, package)
             yield from ((source, _WHOLE if alias.name == "*" else alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):
             yield from ((alias.name, _WHOLE) for alias in node.names)
@@ -303,7 +303,7 @@ def names_read(inside: Iterable[ast.AST]) -> set[str]:
     return {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
-def laid_out(source: str) -> str:
+def normalize_layout(source: str) -> str:
     """Source text without the layout at its edges.
 
     Raises:

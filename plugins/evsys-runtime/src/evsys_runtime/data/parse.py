@@ -12,9 +12,9 @@ import attrs
 from evsys.errors import DataError, PluginContractError
 from evsys.types import ChatMessagesRow, HarborTask, Message, PromptExample, VerifierSpec
 from evsys_runtime.data import messages as msg
-from evsys_runtime.data.grouped import Grouped
 from evsys_runtime.data.json_rows import is_row, row_type_name
 from evsys_runtime.data.messages import RowProblem
+from evsys_runtime.data.problem_counter import ProblemCounter
 from evsys_runtime.data.readers import OnBadRow
 
 __all__ = ["SHAPES", "ParseReport", "RowProblem", "Shape", "parse_row", "parse_rows"]
@@ -36,7 +36,7 @@ class ParseReport:
 
     rows: int = 0
     empty_answers: int = 0
-    problems: Grouped = attrs.field(factory=lambda: Grouped(most_kinds=_MOST_KINDS))
+    problems: ProblemCounter = attrs.field(factory=lambda: ProblemCounter(most_kinds=_MOST_KINDS))
 
     @property
     def skipped(self) -> Counter[str]:
@@ -145,7 +145,9 @@ def _chat(row: Mapping[str, Any], index: int) -> ChatMessagesRow:
     if given is not None:
         said = msg.messages(given, "messages")
         if "rejected" in rest and rest["rejected"] is not None:
-            rejected = _beside(said, msg.conversation(rest.pop("rejected"), "rejected", "assistant"))
+            rejected = _rejected_messages(
+                said, msg.conversation(rest.pop("rejected"), "rejected", "assistant")
+            )
     elif rest.get("chosen") is not None and rest.get("rejected") is not None:
         said, rejected = _pair(rest)
     elif rest.get("prompt") is not None and rest.get("completion") is not None:
@@ -160,7 +162,7 @@ def _chat(row: Mapping[str, Any], index: int) -> ChatMessagesRow:
     return msg.chat_row(said, _metadata(rest), row_id, schemas, rejected)
 
 
-def _beside(chosen: tuple[Message, ...], rejected: tuple[Message, ...]) -> tuple[Message, ...]:
+def _rejected_messages(chosen: tuple[Message, ...], rejected: tuple[Message, ...]) -> tuple[Message, ...]:
     """The rejected side of `messages`: where it is an answer alone, it answers what the chosen one does."""
     if rejected[0].role != "assistant" or chosen[0].role == "assistant":
         return rejected
@@ -197,7 +199,7 @@ def _prompt(row: Mapping[str, Any], index: int) -> PromptExample:
             if not demonstration and rest.get(column) is not None:
                 demonstration = msg.conversation(rest.pop(column), column, "assistant")
     elif rest.get("messages") is not None:
-        prompt, demonstration = _without_answer(msg.messages(rest.pop("messages"), "messages"))
+        prompt, demonstration = _split_answer(msg.messages(rest.pop("messages"), "messages"))
     else:
         raise _missing(row, "prompt", "neither `prompt` nor `messages`")
     schemas = msg.tools(rest.pop("tools")) if "tools" in rest else ()
@@ -207,7 +209,7 @@ def _prompt(row: Mapping[str, Any], index: int) -> PromptExample:
     )
 
 
-def _without_answer(said: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+def _split_answer(said: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """A conversation cut where the last answer begins: what follows the last user message is the demonstration."""
     cut = next((at + 1 for at in range(len(said) - 1, -1, -1) if said[at].role == "user"), None)
     if cut is None:

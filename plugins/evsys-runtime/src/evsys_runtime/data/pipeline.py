@@ -22,7 +22,7 @@ from evsys_runtime.data.messages import RowProblem
 from evsys_runtime.data.readers import ReadReport
 from evsys_runtime.data.sources import source_hash
 
-__all__ = ["NO_REASON", "Stage", "apply", "build_stages", "dropped", "keeps_position", "left_unread"]
+__all__ = ["NO_REASON", "Stage", "apply", "build_stages", "drop_counts", "keeps_position", "left_unread"]
 
 NO_REASON = "no reason given"
 HELD_BACK = "held back, or left out without a reason"
@@ -31,7 +31,7 @@ HELD_BACK = "held back, or left out without a reason"
 _ABSENT = object()
 
 
-def unchanged(params: Any) -> Any:
+def literal_params(params: Any) -> Any:
     """Params that name nothing which is still to be put in."""
     return params
 
@@ -115,7 +115,7 @@ def build_stages(
     *,
     seed: int = 0,
     path: str = "$.transforms",
-    resolve: Callable[[Any], Any] = unchanged,
+    resolve: Callable[[Any], Any] = literal_params,
 ) -> list[Stage]:
     """Build transforms from `{kind, params}` entries (mappings or objects).
 
@@ -170,7 +170,7 @@ def apply(
         if check_mutation:
             watches.append(_Watch(stage))
             stream = watches[-1].over(stream)
-        stream = stage.output = _through(stream, stage, source)
+        stream = stage.output = _apply(stream, stage, source)
         before = stage
     yield from stream
     for watch in watches:
@@ -217,7 +217,7 @@ def _from_source(
         ) from exc
 
 
-def _through(
+def _apply(
     rows: Iterator[Mapping[str, Any]], stage: Stage, source: ReadReport
 ) -> Iterator[Mapping[str, Any]]:
     try:
@@ -236,14 +236,14 @@ def _through(
     except DataError as exc:
         if stage.source_failed or "plugin" in exc.facts:  # failed before this transform, and says where
             raise
-        raise _failed(stage, source, exc) from exc
+        raise _transform_error(stage, source, exc) from exc
     except EvsysError:
         raise
     except PLUGIN_FAILURES as exc:
-        raise _failed(stage, source, exc) from exc
+        raise _transform_error(stage, source, exc) from exc
 
 
-def _failed(stage: Stage, source: ReadReport, exc: BaseException) -> DataError:
+def _transform_error(stage: Stage, source: ReadReport, exc: BaseException) -> DataError:
     place = f" ({source.place()})" if source.line is not None else ""
     after = f"after taking row {stage.rows_in - 1}{place}" if stage.rows_in else "before taking a row"
     facts = exc.facts if isinstance(exc, DataError) else {}
@@ -320,7 +320,7 @@ def _check_left(stages: Sequence[Stage]) -> None:
         )
 
 
-def dropped(stages: Sequence[Stage]) -> Counter[str]:
+def drop_counts(stages: Sequence[Stage]) -> Counter[str]:
     """All rows that did not come through, as `transform: reason`."""
     return Counter(
         {f"{stage.name}: {reason}": n for stage in stages for reason, n in stage.reasons().items()}

@@ -77,7 +77,7 @@ def read_rows(
     read = _READERS[name]
     if read is _read_csv and (delimiter is None and path.suffix.lower() == ".tsv"):
         delimiter = "\t"
-    return _checked(path, read, report, on_bad_row, delimiter)
+    return _read_checked(path, read, report, on_bad_row, delimiter)
 
 
 def format_of(path: Path) -> str:
@@ -102,7 +102,7 @@ def suffix_hint(path: Path) -> str:
     return f"known are {', '.join(sorted(FORMATS))}; or name the format with 'source_kind'"
 
 
-def _checked(
+def _read_checked(
     path: Path, read: _Reader, report: ReadReport, on_bad_row: OnBadRow, delimiter: str | None
 ) -> Iterator[dict[str, Any]]:
     if not path.is_file():

@@ -52,7 +52,7 @@ class Replay:
         stores: list[LineStore] = []
         try:
             for earlier in self.earlier:
-                stores.append(_stored(earlier))
+                stores.append(_store_rows(earlier))
             feeds = [self._endless(place, store) for place, store in enumerate(stores)]
             given = 0
             for number, row in enumerate(rows, 1):
@@ -84,7 +84,7 @@ class Replay:
             epoch += 1
 
 
-def _stored(earlier: Earlier) -> LineStore:
+def _store_rows(earlier: Earlier) -> LineStore:
     store = LineStore(current_scope().spool_dir)
     try:
         for index, row in enumerate(earlier.rows):

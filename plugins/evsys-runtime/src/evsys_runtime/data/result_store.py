@@ -26,12 +26,13 @@ from evsys.errors import StoreError
 from evsys_record.encoding import encode_record, utf8
 from evsys_record.files import make_directory
 
-__all__ = ["MOST_BYTES", "KnownScoring", "ResultStore", "StoreInfo", "StoredRollout"]
+__all__ = ["MOST_BYTES", "ResultStore", "StoreInfo", "StoredEvaluation", "StoredRollout"]
 
 MOST_BYTES = 512 * 2**20
 """Size beyond which the oldest scorings go; what is left is four fifths of it."""
 
 _FORMAT = 1
+_PAUSE_SECONDS = 0.01
 _WAIT_SECONDS = 5.0
 _COMPRESSION = 1
 
@@ -54,7 +55,7 @@ class StoredRollout(NamedTuple):
 
 
 @attrs.frozen(kw_only=True)
-class KnownScoring:
+class StoredEvaluation:
     """A scoring that has rollouts here; `created` in seconds since 1970, `run` is the folder of the run that made it."""
 
     id: str
@@ -153,7 +154,7 @@ class ResultStore:
             )
             self._make_room(database, scoring)
 
-    def known(self, benchmark: str, *, limit: int = 200) -> list[KnownScoring]:
+    def known(self, benchmark: str, *, limit: int = 200) -> list[StoredEvaluation]:
         """The last scorings of an entry of this name, the newest first.
 
         Raises:
@@ -168,7 +169,7 @@ class ResultStore:
                 (benchmark, limit),
             ).fetchall()
         return [
-            KnownScoring(
+            StoredEvaluation(
                 id=row[0],
                 benchmark=row[1],
                 ingredients=json.loads(row[2]),
@@ -248,7 +249,7 @@ class ResultStore:
         try:
             database = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
             # Without a sync at each write: what a power cut takes from a cache is made again.
-            database.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(database)
             database.execute("PRAGMA synchronous = NORMAL")
             self._prepare(database)
             if not transaction:
@@ -278,3 +279,17 @@ class ResultStore:
         if found != 0:
             raise ValueError(f"it has format {found}, this evsys reads {_FORMAT}")
         database.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_FORMAT}; COMMIT;")
+
+
+def _write_ahead(database: sqlite3.Connection) -> None:
+    """Turn the write-ahead log on. SQLite doesn't wait for another connection that does the same, whatever its timeout."""
+    end = time.monotonic() + _WAIT_SECONDS
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return

@@ -10,7 +10,7 @@ from evsys_runtime.data.json_rows import canonical
 from evsys_runtime.data.row_texts import row_texts
 from evsys_runtime.data.words import fold, whole
 
-__all__ = ["content_digest", "said_digest"]
+__all__ = ["content_digest", "message_digest"]
 
 _SIZE = 16
 _IDS = frozenset({"id", "uuid", "guid", "idx", "index", "__index_level_0__"})
@@ -27,10 +27,10 @@ def content_digest(value: Any) -> bytes:
     """
     if isinstance(value, Mapping):
         value = {column: said for column, said in value.items() if not _names_a_row(column)} or value
-    return hashlib.blake2b(canonical({"": _folded(value)}), digest_size=_SIZE).digest()
+    return hashlib.blake2b(canonical({"": _normalize(value)}), digest_size=_SIZE).digest()
 
 
-def said_digest(row: Any) -> bytes:
+def message_digest(row: Any) -> bytes:
     """16 bytes that are equal for typed rows whose messages say the same."""
     said = "\0".join(f"{part}\1{whole(fold(text))}" for part, text in row_texts(row))
     return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
@@ -41,11 +41,11 @@ def _names_a_row(column: Any) -> bool:
     return name in _IDS or str(column) in _IDS or name.endswith("_id")
 
 
-def _folded(value: Any) -> Any:
+def _normalize(value: Any) -> Any:
     if isinstance(value, str):
         return whole(fold(value))
     if isinstance(value, Mapping):
-        return {key: _folded(item) for key, item in value.items()}
+        return {key: _normalize(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_folded(item) for item in value]
+        return [_normalize(item) for item in value]
     return value

@@ -21,9 +21,9 @@ def row_texts(row: Any) -> list[tuple[Part, str]]:
     """
     if isinstance(row, ChatMessagesRow):
         said = row.messages if row.rejected is None else (*row.messages, *_own(row.rejected, row.messages))
-        return list(_said(said))
+        return list(_message_texts(said))
     if isinstance(row, PromptExample):
-        return list(_said((*row.prompt, *row.demonstration)))
+        return list(_message_texts((*row.prompt, *row.demonstration)))
     if isinstance(row, HarborTask):
         answers: list[tuple[Part, str]] = [("answer", text) for text in expected_texts(row)]
         return list(_instruction(row)) + answers
@@ -35,7 +35,7 @@ def task_texts(task: HarborTask) -> list[tuple[Part, str]]:
     if isinstance(task.instruction, str):
         return [("question", task.instruction)] if task.instruction.strip() else []
     said = [message for message in task.instruction if message.role not in {"system", "developer"}]
-    return [(part, text) for part, text in _said(said) if text.strip()]
+    return [(part, text) for part, text in _message_texts(said) if text.strip()]
 
 
 def expected_texts(task: HarborTask) -> list[str]:
@@ -51,7 +51,7 @@ def _instruction(task: HarborTask) -> Iterator[tuple[Part, str]]:
     if isinstance(task.instruction, str):
         yield "question", task.instruction
     else:
-        yield from _said(task.instruction)
+        yield from _message_texts(task.instruction)
 
 
 def _own(rejected: tuple[Message, ...], chosen: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -60,7 +60,7 @@ def _own(rejected: tuple[Message, ...], chosen: tuple[Message, ...]) -> tuple[Me
     return rejected[min(len(rejected), len(chosen)) if shared is None else shared :]
 
 
-def _said(messages: Iterable[Message]) -> Iterator[tuple[Part, str]]:
+def _message_texts(messages: Iterable[Message]) -> Iterator[tuple[Part, str]]:
     for message in messages:
         yield ("answer" if message.role == "assistant" else "question"), message.content
         if message.reasoning:

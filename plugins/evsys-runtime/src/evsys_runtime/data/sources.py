@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from evsys_runtime.data.own_modules import OwnModules, imports_made, laid_out, names_read, package_of
+from evsys_runtime.data.own_modules import OwnModules, imports_made, names_read, normalize_layout, package_of
 
 __all__ = ["source_hash"]
 
@@ -45,13 +45,13 @@ def source_hash(obj: Any) -> str:
         return _hash_of(obj)
     if inspect.isroutine(obj):
         once = isinstance(obj, FunctionType) and not obj.__closure__
-        return _read_once(obj) if once else _hash_of(obj)
+        return _read_source(obj) if once else _hash_of(obj)
     doing: Any = obj if isinstance(obj, type) else type(obj)
-    return _read_once(doing)
+    return _read_source(doing)
 
 
 @functools.lru_cache(maxsize=256)
-def _read_once(obj: type | FunctionType) -> str:
+def _read_source(obj: type | FunctionType) -> str:
     return _hash_of(obj)
 
 
@@ -74,7 +74,7 @@ def _source_parts(obj: Any) -> Iterator[str]:
     text = None if getattr(obj, "__name__", "") == "<lambda>" else _source(obj)
     imports: frozenset[tuple[str, str]] = frozenset()
     if text is None:
-        yield from _without_source(obj)
+        yield from _missing_sources(obj)
         names = {name for code in _codes(obj) for name in _code_names(code)}
     else:
         yield text
@@ -82,11 +82,11 @@ def _source_parts(obj: Any) -> Iterator[str]:
         names, imports = names_read(inside), frozenset(imports_made(inside, package_of(obj.__module__)))
     if isinstance(obj, FunctionType):
         for name, cell in zip(obj.__code__.co_freevars, obj.__closure__ or (), strict=True):
-            yield from _held(name, cell, obj)
+            yield from _held_sources(name, cell, obj)
     yield from OwnModules(obj.__module__).reached_from(obj.__module__, names, imports)
 
 
-def _held(name: str, cell: Any, owner: FunctionType) -> Iterator[str]:
+def _held_sources(name: str, cell: Any, owner: FunctionType) -> Iterator[str]:
     try:
         value = cell.cell_contents
     except ValueError:  # not filled yet: a function that names itself
@@ -116,12 +116,12 @@ def _plain(value: Any) -> str:
 def _source(obj: Any) -> str | None:
     """Source text without the layout at its edges; None where there is none, or it can't stand alone."""
     try:
-        return laid_out(inspect.getsource(obj))
+        return normalize_layout(inspect.getsource(obj))
     except (OSError, TypeError, SyntaxError):
         return None
 
 
-def _without_source(obj: Any) -> Iterator[str]:
+def _missing_sources(obj: Any) -> Iterator[str]:
     codes = list(_codes(obj))
     if codes:
         yield from (f"{_PYTHON} {_code_text(code)}" for code in codes)

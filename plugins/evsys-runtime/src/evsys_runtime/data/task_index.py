@@ -134,8 +134,8 @@ class TaskIndex:
         for said in texts:
             self._add_words(said, common)
             outlines.append(_outline(said, common))
-        self._add_questions(questions, _shared(questions, groups, most))
-        self._add_answers(answers, _shared(answers, groups, most))
+        self._add_questions(questions, _common_texts(questions, groups, most))
+        self._add_answers(answers, _common_texts(answers, groups, most))
 
     def _add_words(self, said: Sequence[tuple[Part, str]], common: set[tuple[str, ...]]) -> None:
         seen: set[tuple[str, ...]] = set()
@@ -197,7 +197,7 @@ def _common_phrases(
     return {gram for gram, count in phrases.items() if count > most}
 
 
-def _shared(texts: Sequence[Mapping[str, str]], groups: Sequence[Sequence[int]], most: int) -> set[str]:
+def _common_texts(texts: Sequence[Mapping[str, str]], groups: Sequence[Sequence[int]], most: int) -> set[str]:
     """The whole texts in more than `most` groups of tasks."""
     counts = Counter(
         text for places in groups for text in {text for place in places for text in texts[place]}

@@ -8,7 +8,7 @@ from typing import Literal
 
 from evsys.types import HarborTask
 
-__all__ = ["LimitBy", "limited"]
+__all__ = ["LimitBy", "limit_tasks"]
 
 type LimitBy = Literal["sample", "first"]
 
@@ -16,7 +16,7 @@ _MOST_LABELS = 20
 """With more different answers than this, a task's answer is not a label."""
 
 
-def limited[T: HarborTask](
+def limit_tasks[T: HarborTask](
     tasks: Sequence[T], limit: int | None, by: LimitBy = "sample", keys: Sequence[str] = ()
 ) -> Sequence[T]:
     """The scored tasks, in their order.

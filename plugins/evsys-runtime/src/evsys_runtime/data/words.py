@@ -75,12 +75,12 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    while (folded := _folded(text)) != text:  # what one step leaves may be something to the next
+    while (folded := _fold_case(text)) != text:  # what one step leaves may be something to the next
         text = folded
     return text
 
 
-def _folded(text: str) -> str:
+def _fold_case(text: str) -> str:
     plain = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).casefold()
     letters = _ACCENTS.sub("", unicodedata.normalize("NFKD", plain)).translate(_LETTERS)
     return unicodedata.normalize("NFKC", letters)

@@ -13,9 +13,9 @@ from evsys_record.hashing import file_digest
 from evsys_runtime.data.cache import CachedData, DatasetCache, rows_of_store
 from evsys_runtime.data.readers import ReadReport, read_rows
 from evsys_runtime.data.result_store import ResultStore
-from evsys_runtime.data.stored import (
+from evsys_runtime.data.stored_data import (
     Kind,
-    Stored,
+    StoredData,
     cache_folders,
     find_benchmark,
     find_dataset,
@@ -183,7 +183,7 @@ class Workspace:
                 from concurrent.futures import ThreadPoolExecutor
 
                 with ThreadPoolExecutor(1) as thread:  # this one may have an event loop
-                    rows = thread.submit(asyncio.run, _awaited(rows)).result()
+                    rows = thread.submit(asyncio.run, _iterate_rows(rows)).result()
             return self.cache(kind).put(ref, rows_of_store(rows, ref), {"source": "store", "ref": ref})
 
     def _rows(self, path: Path) -> Iterator[dict[str, Any]]:
@@ -199,11 +199,11 @@ class Workspace:
         }
 
 
-async def _awaited(rows: Awaitable[Iterable[Mapping[str, Any]]]) -> Iterable[Mapping[str, Any]]:
+async def _iterate_rows(rows: Awaitable[Iterable[Mapping[str, Any]]]) -> Iterable[Mapping[str, Any]]:
     return await rows
 
 
-def _entry(cache: DatasetCache, found: Stored) -> CachedData:
+def _entry(cache: DatasetCache, found: StoredData) -> CachedData:
     entry = cache.get(found.ref)
     if entry is None:
         raise StoreError(

@@ -23,7 +23,7 @@ from evsys_runtime.data.benchmark import load_tasks
 from evsys_runtime.data.equal_tasks import clusters_of, first_alike
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.sources import source_hash
-from evsys_runtime.data.task_limit import limited
+from evsys_runtime.data.task_limit import limit_tasks
 from evsys_runtime.evaluation.agents import HarnessAgent, resolve_agent
 from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
 from evsys_runtime.evaluation.verify import BoundVerifier, Verifiers, bound_verifiers, unjudgeable
@@ -198,7 +198,7 @@ def bind_benchmark(
     Raises:
         ConfigError: everything that is wrong, at once.
     """
-    scored = tuple(limited(tasks, entry.limit, entry.limit_by, entry.breakdown_keys))
+    scored = tuple(limit_tasks(tasks, entry.limit, entry.limit_by, entry.breakdown_keys))
     entry = with_clients(entry, registry)
     problems: list[Problem] = []
     noting = partial(_bound, problems, entry)

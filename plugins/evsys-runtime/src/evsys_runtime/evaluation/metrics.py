@@ -17,7 +17,7 @@ import attrs
 from evsys.errors import PLUGIN_FAILURES, ConfigError, EvsysError, PluginContractError, Problem, boundary
 from evsys.optional import declared
 from evsys.types import MetricValue, Rollout, Score
-from evsys_runtime.config.metrics import measure, number_of, over_rollouts, samples_needed
+from evsys_runtime.config.metrics import measure, needs_rollouts, number_of, samples_needed
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_stats.intervals import Interval, bootstrap_interval, mean_interval
 from evsys_stats.ranges import Range, declared_range, range_of, seen_range
@@ -47,7 +47,7 @@ class BoundMetric:
     @property
     def over_rollouts(self) -> bool:
         """True for a metric of whole rollouts (tokens, seconds, money), crashed ones included."""
-        return over_rollouts(self.plugin)
+        return needs_rollouts(self.plugin)
 
     def task_value(self, rewards: Sequence[float]) -> float | None:
         """The metric of one task alone; None if its samples don't suffice, or the metric needs rollouts or several tasks."""

@@ -23,7 +23,7 @@ from evsys_record.jsonl import JsonlWriter, read_jsonl
 from evsys_record.rollouts import rollout_from_tree, rollout_tree
 from evsys_record.secrets import Redactor
 from evsys_runtime.data.ingredients import differences
-from evsys_runtime.data.result_store import KnownScoring, ResultStore, StoredRollout
+from evsys_runtime.data.result_store import ResultStore, StoredEvaluation, StoredRollout
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.cached import marked
@@ -314,7 +314,7 @@ def _why_missing(task_id: str, sample: int, lookup: _Lookup) -> str:
     return "nothing is kept of this task: it is new, or had no score"
 
 
-def _nearest(wanted: Mapping[str, Any], known: Sequence[KnownScoring]) -> dict[str, Any] | None:
+def _nearest(wanted: Mapping[str, Any], known: Sequence[StoredEvaluation]) -> dict[str, Any] | None:
     """The scoring with the fewest differences, the newest among equals, and what they are."""
     judged = [(scoring, differences(wanted, scoring.ingredients)) for scoring in known]
     nearest = min(judged, key=lambda pair: len(pair[1]), default=None)

@@ -20,7 +20,7 @@ from evsys.optional import declared
 from evsys.types import HarborTask, NoScore, Rollout, Score, VerifierSpec
 from evsys_runtime.background import in_background
 from evsys_runtime.cancelling import own_task_cancelled
-from evsys_runtime.config.building import made_from
+from evsys_runtime.config.building import verifier_params
 from evsys_stats.ranges import Range, declared_range, range_of
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def bind_verifier(spec: VerifierSpec, registry: Registry, *, path: str = "$") ->
         ConfigError: wrong params.
         PluginError: no such verifier, or it can't be loaded or called.
     """
-    params = made_from(registry, spec.name, spec.params)
+    params = verifier_params(registry, spec.name, spec.params)
     call = registry.build("verifier", spec.name, params, path=f"{path}.params")
     try:
         arguments = inspect.signature(call).parameters

@@ -16,7 +16,7 @@ import attrs
 from evsys.errors import DataError
 from evsys.optional import declared
 from evsys.types import Message
-from evsys_runtime.data.answers import THINK, parse_answer, written_out
+from evsys_runtime.data.answers import THINK, answer_text, parse_answer
 from evsys_runtime.rendering.control_tokens import (
     NO_MASKS,
     Masks,
@@ -187,7 +187,7 @@ class ChatTemplateRenderer:
     def _with_reasoning_in_content(self, message: Message) -> Message:
         if message.reasoning is None:
             return message
-        return attrs.evolve(message, content=written_out(message, self.reasoning_tags), reasoning=None)
+        return attrs.evolve(message, content=answer_text(message, self.reasoning_tags), reasoning=None)
 
     def _prompt_text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         return self.template.render(template_messages(messages), tools=tools, add_generation_prompt=True)

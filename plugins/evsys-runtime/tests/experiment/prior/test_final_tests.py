@@ -14,7 +14,7 @@ from evsys_record.index import Index
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.project import project_registry
 from evsys_runtime.config.validate import load_experiment
-from evsys_runtime.data.task_limit import limited
+from evsys_runtime.data.task_limit import limit_tasks
 from evsys_runtime.experiment.evaluated_models import find_saved_model
 from evsys_runtime.experiment.evaluation import ascore
 from evsys_runtime.experiment.prior.final_tests import planned_tests
@@ -86,7 +86,7 @@ def test_a_limited_entry_is_compared_by_the_tasks_that_it_scores(project):
 
     ids = [
         task.task_id
-        for task in limited([HarborTask(task_id=f"m{i}", instruction="") for i in range(200)], 10)
+        for task in limit_tasks([HarborTask(task_id=f"m{i}", instruction="") for i in range(200)], 10)
     ]
     places = {task_id: place for place, task_id in enumerate(ids)}
     mixed = [

@@ -195,7 +195,7 @@ def test_a_kill_between_choosing_and_confirming_changes_nothing(learns, monkeypa
         ("{benchmark: final}", METADATA.replace("split: test", "run_every: 2"), "scored once"),
         ("{benchmark: final}", METADATA.replace("split: test", "metrics: [pass_rate]"), "has no metric 'mean_reward'"),
         ("{seeds: -1}", METADATA, "must be >= 0"),
-        ("{}", "", "no winner to confirm"),
+        ("{}", "", "'confirm' needs a success_metric"),
     ],
 )  # fmt: skip
 def test_a_confirmation_that_cant_be_is_refused_before_anything_is_trained(learns, block, metadata, words):

@@ -136,7 +136,7 @@ def test_a_stage_that_fails_ends_the_arm_and_the_reason_is_its_own(project, stag
     result = staged(("sft, params: {learning_rate: 0.05", "breaks, params: {learning_rate: 0.05")).run()
 
     assert [arm.status for arm in result.arms] == ["failed", "skipped"]
-    assert result.arms[1].run.stop_reason == "it goes on from run-s0.1-one, which is failed"
+    assert result.arms[1].run.stop_reason == "it continues from run-s0.1-one, which is failed"
     [compared] = result.conclusion.comparisons
     assert compared.outcome == "unscored"
     assert "run-s0.1-one: algorithm 'breaks' failed: RuntimeError: it broke" in compared.reason

@@ -19,6 +19,7 @@ from evsys_runtime.experiment.supervision import watchdog
 
 HANGS = """
 import asyncio, threading
+from pathlib import Path
 from evsys_backend_mock import MockBackend
 from evsys_runtime.accounting.clock import SystemClock
 from evsys_sdk import (
@@ -57,11 +58,15 @@ class BlockingPull:
 
 @register_transform("transform")
 def transform(rows):
-    if not any(Path(__file__).parents[1].glob(".evsys/experiments/*")):  # the search for leaks before the run
-        yield from rows
-        return
-    yield next(iter(rows))
+    if any(Path(__file__).parents[1].glob(".evsys/experiments/*")):
+        return hanging(rows)
+    return list(rows)  # for the search for leaks before the run
+
+def hanging(rows):
+    rows = iter(rows)
+    yield next(rows)
     block()
+    yield from rows  # the thread that was left behind closes the file
 
 @register_backend("prepare")
 @fails_to_come_back("prepare")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import attrs
 
 from evsys import option
-from evsys_runtime.data.bounded_regex import compiled, search
+from evsys_runtime.data.bounded_regex import compile_pattern, search
 from evsys_runtime.data.json_rows import row_type_name
 from evsys_runtime.data.parse import RowProblem
 from evsys_std.transforms.columns import MISSING, Row, getter
@@ -202,7 +202,7 @@ def _matching(condition: Condition, timeout_seconds: float) -> Callable[[Any], b
     if not isinstance(pattern, str):
         raise ValueError(f"`{op}` on {column!r}: {pattern!r} is not a pattern")  # noqa: TRY004 - a value in a file
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except ValueError as exc:
         raise ValueError(f"`{op}` on {column!r}: {exc}") from exc
     wanted = op == "matches"

@@ -91,7 +91,7 @@ class BenchmarkConfig:
         def client(model: str | PluginSpec) -> PluginSpec:
             if isinstance(model, PluginSpec):
                 return model
-            return PluginSpec(kind=model) if is_client(model) else _served(model)
+            return PluginSpec(kind=model) if is_client(model) else _default_client(model)
 
         if not any(isinstance(model, str) for model in (*self.models, self.model)):
             return self
@@ -123,7 +123,7 @@ class BenchmarkConfig:
         specs = self.metric_specs
         listed = Counter(spec.kind for spec in specs)
         return tuple(
-            spec.kind + (_in_brackets(spec.params) if listed[spec.kind] > 1 else "") for spec in specs
+            spec.kind + (_bracketed_params(spec.params) if listed[spec.kind] > 1 else "") for spec in specs
         )
 
     @property
@@ -142,7 +142,7 @@ class BenchmarkConfig:
         return self.engine if isinstance(self.engine, PluginSpec) else PluginSpec(kind=self.engine)
 
 
-def _in_brackets(params: Mapping[str, Any]) -> str:
+def _bracketed_params(params: Mapping[str, Any]) -> str:
     """Params as part of a name: `[k=4,weights={"a":1}]`, sorted; nothing where there are none."""
     said = ",".join(f"{name}={_short(params[name])}" for name in sorted(params, key=str))
     return f"[{said}]" if said else ""
@@ -162,10 +162,10 @@ def _api_model(model: str | PluginSpec) -> tuple[str, PluginSpec]:
     """The label and the client of an API model."""
     if isinstance(model, PluginSpec):
         return str(model.params.get("model", model.kind)), model
-    return model, _served(model)
+    return model, _default_client(model)
 
 
-def _served(model: str) -> PluginSpec:
+def _default_client(model: str) -> PluginSpec:
     """The client of a model asked for where the usual variables say."""
     params = {"model": model, "base_url": "${OPENAI_BASE_URL}"}
     params |= {"api_key_env": "OPENAI_API_KEY"} if os.environ.get("OPENAI_API_KEY") else {}

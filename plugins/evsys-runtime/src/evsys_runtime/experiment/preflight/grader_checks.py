@@ -14,8 +14,8 @@ from evsys_record.files import write_json
 from evsys_record.secrets import Redactor
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.tasks import Tasks
-from evsys_runtime.data.benchmark import tasks_file, told_together
-from evsys_runtime.data.stored import find_benchmark
+from evsys_runtime.data.benchmark import format_problems, tasks_file
+from evsys_runtime.data.stored_data import find_benchmark
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.grader_check import GraderCheck, GraderFault, check_grader
 
@@ -68,7 +68,7 @@ def _refusal(found: Sequence[tuple[GraderFault, str, int | None]]) -> DataError:
     first, source, line = found[0]
     message = first.message
     if len(found) > 1:
-        message = told_together(
+        message = format_problems(
             f"{len(found)} graders don't distinguish right answers from wrong ones:",
             [(place, at, fault.message) for fault, place, at in found],
         )

@@ -11,7 +11,7 @@ from evsys_runtime.config.model.run import SourceConfig
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.data.column_use import unused_warnings
 from evsys_runtime.data.contamination import DataCheck, best_matches, count_by_match
-from evsys_runtime.data.stored import find_dataset
+from evsys_runtime.data.stored_data import find_dataset
 from evsys_runtime.experiment.preflight.data_check import check_data
 from evsys_runtime.experiment.verdict.leak import MOST_LEAKED, leak_words
 

@@ -22,6 +22,7 @@ from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
 from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:
+    from evsys_record.experiment_record import ExperimentRecord
     from evsys_record.index import Index
     from evsys_runtime.experiment.state.session import Session
 
@@ -94,11 +95,15 @@ def _series(
     known = ledger_of(index, experiments, tell)
     others = known.looks_at(question, apart_from=own)
     of_record = complete_looks(own, list(set_aside(record.directory)))
-    of_ledger = tuple(
-        look
+    concluded = [
+        (line, look)
         for line, look in ledger.looks().get(own, ())
         if line.state != "reserved" and line.complete and line.question.is_same(question)
-    )
+    ]
+    if len(concluded) > len(of_record) and _nothing_began_since(session.record, concluded[-1][0].time):
+        # It was cut off between the ledger and its conclusion: with nothing new this is the same look.
+        concluded.pop()
+    of_ledger = tuple(look for _, look in concluded)
     looks = (*others, *max(of_record, of_ledger, key=len))
     number = len(looks) + 1
     return LookSeries(
@@ -114,6 +119,14 @@ def _series(
         earlier=looks,
         rebuilt=ledger.rebuilt is not None,
         similar=known.looks_like(question, apart_from=own),
+    )
+
+
+def _nothing_began_since(record: ExperimentRecord, moment: str) -> bool:
+    return all(
+        attempt.started is not None and attempt.started <= moment
+        for run in record.runs()
+        for attempt in run.attempts
     )
 
 

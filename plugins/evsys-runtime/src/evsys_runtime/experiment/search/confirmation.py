@@ -15,7 +15,7 @@ from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.confirm_entries import deciding_entry
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.config.reruns import anew, runs_of, scoring
+from evsys_runtime.config.reruns import rerun_arm, runs_of, scoring
 from evsys_runtime.experiment.prior.prior import collect_prior
 from evsys_runtime.experiment.prior.seed_audit import same_orders
 from evsys_runtime.experiment.search.confirm_seeds import confirm_seeds
@@ -81,7 +81,10 @@ class Confirmation:
             return [_rerun_config(plan, name, repeat) for repeat in range(repeats) for name in trained]
         seeds = range(repeats, repeats + proposal["seeds"])
         return [
-            arm for repeat in seeds for name in trained for arm in anew(plan.arms, name, repeat, "confirm")
+            arm
+            for repeat in seeds
+            for name in trained
+            for arm in rerun_arm(plan.arms, name, repeat, "confirm")
         ]
 
 

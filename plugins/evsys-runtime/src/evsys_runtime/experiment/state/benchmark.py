@@ -12,9 +12,9 @@ import attrs
 from evsys import structure, use_registry
 from evsys.errors import ConfigError
 from evsys_runtime.background import in_background
-from evsys_runtime.config.from_python import plain_tree
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.config.project import import_project_code, project_registry
+from evsys_runtime.config.python_config import plain_tree
 from evsys_runtime.config.root import find_project_root
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import ApiModel, load_benchmark

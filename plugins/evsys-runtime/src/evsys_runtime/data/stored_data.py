@@ -25,7 +25,7 @@ __all__ = [
     "ENTRY_MANIFEST",
     "ENTRY_ROWS",
     "Kind",
-    "Stored",
+    "StoredData",
     "cache_folders",
     "find_benchmark",
     "find_dataset",
@@ -46,7 +46,7 @@ _UNFINISHED = b"\x18\n"
 
 
 @attrs.frozen(kw_only=True)
-class Stored:
+class StoredData:
     """Where the rows of a dataset or benchmark are. `ref` names them: an id in the cache, else a path in the project.
     `version` is that of a project's own dataset, `newest` its highest.
     """
@@ -105,7 +105,7 @@ def _name_lines(path: Path) -> Iterator[Mapping[str, Any]]:
 # --- datasets ---------------------------------------------------------------------------------------------------
 
 
-def find_dataset(project_root: Path, reference: str, *, split: str = "train") -> Stored:
+def find_dataset(project_root: Path, reference: str, *, split: str = "train") -> StoredData:
     """The rows of `<id>`, `<name>` (its newest version) or `<name>/v<N>`.
 
     Raises:
@@ -113,16 +113,16 @@ def find_dataset(project_root: Path, reference: str, *, split: str = "train") ->
     """
     folders = cache_folders(project_root, "datasets")
     if entry := find_entry(folders, reference):
-        return _cached(entry)
+        return _stored_entry(entry)
     name, _, version = reference.partition("/")
     folder = project_root / "data" / "datasets" / name
     if name not in {"", ".", ".."} and folder.is_dir():
         return _own_version(folder, version, split)
     names = names_in(folders)
-    entry = _named(folders, names, [reference, _newest(names, reference, split)])
+    entry = _find_folder(folders, names, [reference, _newest(names, reference, split)])
     if entry is None:
         raise _unknown("dataset", reference, project_root, [*own_datasets(project_root), *names])
-    return _cached(entry)
+    return _stored_entry(entry)
 
 
 def own_datasets(project_root: Path) -> list[str]:
@@ -131,7 +131,7 @@ def own_datasets(project_root: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
-def _own_version(folder: Path, version: str, split: str) -> Stored:
+def _own_version(folder: Path, version: str, split: str) -> StoredData:
     versions = {int(match[1]): path for path in folder.iterdir() if (match := _VERSION.fullmatch(path.name))}
     wanted = _VERSION.fullmatch(version) if version else None
     number = int(wanted[1]) if wanted else max(versions, default=0)
@@ -143,7 +143,7 @@ def _own_version(folder: Path, version: str, split: str) -> Stored:
             f"dataset {folder.name!r} has no {path.relative_to(folder)}", source=str(folder), hint=hint
         )
     ref = f"{folder.name}/v{number}/{split}"
-    return Stored(path=path, ref=ref, version=number, newest=max(versions, default=0))
+    return StoredData(path=path, ref=ref, version=number, newest=max(versions, default=0))
 
 
 def _newest(names: Mapping[str, str], name: str, split: str) -> str:
@@ -156,7 +156,7 @@ def _newest(names: Mapping[str, str], name: str, split: str) -> str:
 # --- benchmarks -------------------------------------------------------------------------------------------------
 
 
-def find_benchmark(project_root: Path, reference: str) -> Stored:
+def find_benchmark(project_root: Path, reference: str) -> StoredData:
     """The tasks of `<id>`, `<name>`, or `benchmark/<name>` and `validation/<name>` where both exist.
 
     Raises:
@@ -164,19 +164,19 @@ def find_benchmark(project_root: Path, reference: str) -> Stored:
     """
     folders = cache_folders(project_root, "benchmarks")
     if entry := find_entry(folders, reference):
-        return _cached(entry)
+        return _stored_entry(entry)
     own = {f"{path.parents[1].name}/{path.parent.name}": path for path in _task_files(project_root)}
     found = {ref: path for ref, path in own.items() if reference in (path.parent.name, ref)}
     if len(found) > 1:
         raise DataError(f"two benchmarks are called {reference!r}", hint=f"write {' or '.join(found)}")
     if found:
         ((ref, path),) = found.items()
-        return Stored(path=path, ref=ref)
+        return StoredData(path=path, ref=ref)
     names = names_in(folders)
-    entry = _named(folders, names, [reference, f"benchmark/{reference}", f"validation/{reference}"])
+    entry = _find_folder(folders, names, [reference, f"benchmark/{reference}", f"validation/{reference}"])
     if entry is None:
         raise _unknown("benchmark", reference, project_root, [*own, *names])
-    return _cached(entry)
+    return _stored_entry(entry)
 
 
 def _task_files(project_root: Path) -> list[Path]:
@@ -187,11 +187,11 @@ def _task_files(project_root: Path) -> list[Path]:
 # --- shared -----------------------------------------------------------------------------------------------------
 
 
-def _cached(entry: Path) -> Stored:
-    return Stored(path=entry / ENTRY_ROWS, ref=entry.name, in_cache=True)
+def _stored_entry(entry: Path) -> StoredData:
+    return StoredData(path=entry / ENTRY_ROWS, ref=entry.name, in_cache=True)
 
 
-def _named(folders: Sequence[Path], names: Mapping[str, str], wanted: Iterable[str]) -> Path | None:
+def _find_folder(folders: Sequence[Path], names: Mapping[str, str], wanted: Iterable[str]) -> Path | None:
     ids = [names[name] for name in wanted if name in names]
     return next((entry for entry_id in ids if (entry := find_entry(folders, entry_id))), None)
 

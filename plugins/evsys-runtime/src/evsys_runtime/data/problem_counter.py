@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import attrs
 
-__all__ = ["Grouped"]
+__all__ = ["ProblemCounter"]
 
 _EXAMPLES = 3
 """Different messages that are told of problems of one kind."""
 
 
 @attrs.define(kw_only=True)
-class Grouped:
+class ProblemCounter:
     """Counts problems by their kind, and keeps the first few of each in words.
 
     Attributes:

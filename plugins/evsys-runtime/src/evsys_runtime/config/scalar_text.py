@@ -14,7 +14,7 @@ from evsys_runtime.config import paths, placeholders, trees
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.scalars import describe
 
-__all__ = ["REPLACED", "misread", "quoted", "unset_in_prompts"]
+__all__ = ["REPLACED", "misread", "quote", "unset_in_prompts"]
 
 REPLACED = "plugin params and `system_prompt`"
 """The keys in which `${NAME}` is an environment variable."""
@@ -36,14 +36,14 @@ def misread(document: Document) -> list[str]:
 
 def unset_in_prompts(document: Document) -> Iterator[Problem]:
     """A problem for each variable that the `system_prompt` of a benchmark entry names and that isn't set."""
-    for path, name in _found(document):
+    for path, name in _find_scalars(document):
         keys = _keys(path)
         if keys[-1] == _PROMPT and _PARAMS not in keys and name not in os.environ:
             message = f"the environment variable {name} isn't set"
             yield document.problem(path, message, f"export {name}=...")
 
 
-def quoted(document: Document, path: str, literal: str) -> str:
+def quote(document: Document, path: str, literal: str) -> str:
     """How to write a scalar so that it is text: in the file, or in the option that set it."""
     if path in document.overrides:
         return f"write {document.overrides[path]}='\"{literal}\"'"
@@ -69,12 +69,12 @@ def _spellings(document: Document) -> Iterator[Problem]:
         path, literal = found[0]
         more = f", as are {len(found) - 1} more of its column" if len(found) > 1 else ""
         value = describe(trees.get(document.tree, paths.parse(path)))
-        hint = f"if it is text, {quoted(document, path, literal)}"
+        hint = f"if it is text, {quote(document, path, literal)}"
         yield document.problem(path, f"{literal} is read as {value}{more}", hint)
 
 
 def _placeholders(document: Document) -> Iterator[Problem]:
-    for path, name in _found(document):
+    for path, name in _find_scalars(document):
         keys = _keys(path)
         if _PARAMS in keys or keys[-1] in _FILES or keys[-1] == _PROMPT or _ROWS in keys:
             continue
@@ -82,7 +82,7 @@ def _placeholders(document: Document) -> Iterator[Problem]:
         yield document.problem(path, message)
 
 
-def _found(document: Document) -> list[tuple[str, str]]:
+def _find_scalars(document: Document) -> list[tuple[str, str]]:
     return list(placeholders.find(document.tree)) if placeholders.mentions(document.tree) else []
 
 
