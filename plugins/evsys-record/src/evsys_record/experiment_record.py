@@ -30,13 +30,13 @@ from evsys_record.hashing import digest_bytes, file_digest
 from evsys_record.jsonl import JsonlWriter, read_jsonl
 from evsys_record.keep_rollouts import KeepRollouts
 from evsys_record.leaks import leak, leaks_in
-from evsys_record.lock import ExperimentLock
+from evsys_record.lock import LEASE_SECONDS, ExperimentLock
 from evsys_record.result_trees import result_tree
 from evsys_record.run_record import RunRecord, hypothesis_text, paragraph
 from evsys_record.secrets import Redactor
 from evsys_record.slugs import slug
 
-__all__ = ["PLOTS", "RUNNING", "ExperimentRecord"]
+__all__ = ["PLOTS", "RUNNING", "ExperimentRecord", "running_or_crashed"]
 
 RUNNING = "running"
 """The status of an experiment that hasn't ended; its lock shows whether a process is at it."""
@@ -310,6 +310,23 @@ class ExperimentRecord:
             run.checkpoints.recover()
             for rows in (run.directory / "data").glob(SPOOLED):
                 rows.unlink(missing_ok=True)
+
+
+def running_or_crashed(folder: Path) -> str:
+    """What became of an experiment that its files call running."""
+    if ExperimentLock(folder).holder() is not None:
+        return RUNNING
+    return "crashed" if _was_locked(folder) else RUNNING
+
+
+def _was_locked(folder: Path) -> bool:
+    """False for an experiment that has only just begun, and gets its lock in a moment."""
+    if any((folder / name).exists() for name in (".lock", ".lease")):
+        return True
+    try:
+        return time.time() - (folder / "experiment.json").stat().st_mtime > LEASE_SECONDS
+    except OSError:
+        return True
 
 
 def _new_directory(output_dir: Path, name: str, moment: float | None) -> Path:

@@ -31,6 +31,7 @@ __all__ = [
     "open_for_append",
     "open_to_read",
     "read_json",
+    "shared_file",
     "store_error",
     "storing",
     "sweep",
@@ -134,6 +135,11 @@ def sweep(directory: Path, *, older_than: float = 0.0) -> list[Path]:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
                 swept.append(path)
     return swept
+
+
+def shared_file(experiments: Path, name: str) -> Path:
+    """Where a file about all experiments in a folder is: alongside `.evsys/experiments`, and hidden inside of a folder elsewhere."""
+    return experiments.parent / name if experiments.parent.name == ".evsys" else experiments / f".{name}"
 
 
 def make_directory(path: Path) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from evsys_record.changes import changes
-from evsys_record.files import storing, sweep, temporary_name
+from evsys_record.files import shared_file, storing, sweep, temporary_name
 from evsys_record.index_tables import empty, forget, known, put, statuses, version
 
 __all__ = ["Index", "index_path"]
@@ -29,9 +29,7 @@ _ABANDONED_SECONDS = 3600.0
 
 def index_path(experiments: Path) -> Path:
     """Where the index of a folder of experiments is: alongside `.evsys/experiments`, and inside of a folder elsewhere."""
-    if experiments.parent.name == ".evsys":
-        return experiments.parent / "index.sqlite"
-    return experiments / ".index.sqlite"
+    return shared_file(experiments, "index.sqlite")
 
 
 class Index:

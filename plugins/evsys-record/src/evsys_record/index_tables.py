@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import sqlite3
-import time
 import zlib
 from array import array
 from collections.abc import Iterator
@@ -17,10 +16,9 @@ import attrs
 
 from evsys_record.changes import Changed, KnownExperiment
 from evsys_record.encoding import as_tree
-from evsys_record.lock import LEASE_SECONDS, ExperimentLock
+from evsys_record.experiment_record import RUNNING, running_or_crashed
 from evsys_record.past import PastExperiment, PastRun
 from evsys_record.past_files import (
-    RUNNING,
     ReadExperiment,
     ReadRun,
     planned_run,
@@ -101,25 +99,8 @@ def known(database: sqlite3.Connection) -> dict[str, KnownExperiment]:
 def statuses(database: sqlite3.Connection, experiments: Path) -> list[tuple[str, str]]:
     """The status and folder of each experiment that didn't say how it ended, where that isn't what the index has."""
     found = database.execute("SELECT folder, status FROM experiment WHERE running").fetchall()
-    present = [(_running_or_crashed(experiments / folder), folder, status) for folder, status in found]
+    present = [(running_or_crashed(experiments / folder), folder, status) for folder, status in found]
     return [(now, folder) for now, folder, before in present if now != before]
-
-
-def _running_or_crashed(folder: Path) -> str:
-    """What became of an experiment that its files call running."""
-    if ExperimentLock(folder).holder() is not None:
-        return RUNNING
-    return "crashed" if _was_locked(folder) else RUNNING
-
-
-def _was_locked(folder: Path) -> bool:
-    """False for an experiment that has only just begun, and gets its lock in a moment."""
-    if any((folder / name).exists() for name in (".lock", ".lease")):
-        return True
-    try:
-        return time.time() - (folder / "experiment.json").stat().st_mtime > LEASE_SECONDS
-    except OSError:
-        return True
 
 
 def forget(database: sqlite3.Connection, folder: str) -> None:
@@ -179,7 +160,7 @@ def _insert_experiment(
         "folder": change.folder,
         "mark": change.mark,
         "running": running,
-        "status": _running_or_crashed(path) if running else past.status,
+        "status": running_or_crashed(path) if running else past.status,
         "dry": past.dry,
         "moment": past.moment,
         "finished": past.finished,

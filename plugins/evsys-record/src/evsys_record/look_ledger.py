@@ -17,7 +17,7 @@ import attrs
 from evsys.errors import StoreError
 from evsys.types.evidence import Look
 from evsys_record.encoding import as_tree, now
-from evsys_record.files import make_directory
+from evsys_record.files import make_directory, shared_file
 from evsys_record.jsonl import JsonlWriter, read_jsonl
 from evsys_record.lock import ExperimentLock
 from evsys_record.questions import AskedQuestion
@@ -35,9 +35,7 @@ _PAUSE_SECONDS = 0.02
 
 def ledger_path(experiments: Path) -> Path:
     """Where the ledger of a folder of experiments is: alongside `.evsys/experiments`, and inside of a folder elsewhere."""
-    if experiments.parent.name == ".evsys":
-        return experiments.parent / "looks.jsonl"
-    return experiments / ".looks.jsonl"
+    return shared_file(experiments, "looks.jsonl")
 
 
 @attrs.frozen(kw_only=True)
@@ -69,9 +67,6 @@ class LookLedger:
 
     def __init__(self, experiments: Path) -> None:
         self.path = ledger_path(experiments)
-        self._read()
-
-    def _read(self) -> None:
         self._lines: list[LedgerLine] = []
         self._contents: dict[str, TaskContents] = {}
         self.rebuilt: str | None = None
@@ -101,14 +96,15 @@ class LookLedger:
             mine.append(line)
         return {experiment: list(_counted(lines)) for experiment, lines in by_id.items()}
 
+    @classmethod
     @contextmanager
-    def locked(self) -> Iterator[LookLedger]:
-        """The ledger as it is now, which no one else changes meanwhile.
+    def locked(cls, experiments: Path) -> Iterator[LookLedger]:
+        """The ledger of a folder of experiments, which no one else changes meanwhile.
 
         Raises:
             StoreError: another process has it for too long, or the folder isn't writable.
         """
-        lock = ExperimentLock(make_directory(self.path.with_suffix(".lock")))
+        lock = ExperimentLock(make_directory(ledger_path(experiments).with_suffix(".lock")))
         end = time.monotonic() + _PATIENCE_SECONDS
         while not lock.held:
             try:
@@ -118,8 +114,7 @@ class LookLedger:
                     raise
                 time.sleep(_PAUSE_SECONDS)
         with lock:
-            self._read()
-            yield self
+            yield cls(experiments)
 
     def append(self, lines: Iterable[LedgerLine]) -> None:
         """Append looks, each synced to the disk.
@@ -155,17 +150,13 @@ class LookLedger:
         if tree.get("contents") is not None:
             found = TaskContents.of_tree(tree["contents"])
             self._contents[found.hash] = found
-        question, look = dict(tree["question"]), tree.get("look")
-        question |= {
-            "levers": tuple(question["levers"]),
-            "contents": self._contents.get(question["contents"]),
-        }
+        question, look = tree["question"], tree.get("look")
         self._lines.append(
             LedgerLine(
                 experiment_id=tree["experiment_id"],
                 time=tree["time"],
                 state=tree["state"],
-                question=AskedQuestion(**question),
+                question=AskedQuestion.of_tree(question, self._contents.get(question["contents"])),
                 number=tree.get("number"),
                 look=None if look is None else Look(**look),
                 complete=tree["complete"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -95,7 +94,7 @@ def _on_record(index: Index, key: str | None) -> Iterator[Asked]:
     for folder, question, of, finished, looks in index.rows(query, (key, key)):
         yield Asked(
             experiment_id=folder,
-            question=_question(json.loads(question), contents.get(of)),
+            question=AskedQuestion.of_tree(json.loads(question), contents.get(of)),
             finished=finished or "",
             looks=tuple(Look(**look) for look in json.loads(looks)),
         )
@@ -168,7 +167,3 @@ def _contents(index: Index) -> Mapping[str | None, TaskContents]:
     return {
         key: TaskContents(tasks=tasks, hash=key, sketch=tuple(sketch.split())) for key, tasks, sketch in rows
     }
-
-
-def _question(tree: Mapping[str, Any], contents: TaskContents | None) -> AskedQuestion:
-    return AskedQuestion(**{**tree, "levers": tuple(tree["levers"]), "contents": contents})

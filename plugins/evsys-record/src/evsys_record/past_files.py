@@ -33,7 +33,6 @@ from evsys_record.retraction import retraction_of
 
 __all__ = [
     "PLANNED",
-    "RUNNING",
     "STARTED",
     "ReadExperiment",
     "ReadRun",
@@ -42,9 +41,6 @@ __all__ = [
     "read_run",
     "set_aside",
 ]
-
-RUNNING = "running"
-"""What experiment.json says until an experiment ends; its lock shows whether that is still so."""
 
 STARTED, PLANNED = "started", "planned"
 """States of runs without a result: the newest attempt hasn't ended, or there was none. The experiment's status tells more."""

@@ -56,6 +56,11 @@ class AskedQuestion:
     entry_hash: str | None = None
     contents: TaskContents | None = None
 
+    @classmethod
+    def of_tree(cls, tree: Mapping[str, Any], contents: TaskContents | None) -> AskedQuestion:
+        """A question as JSON values have it, with the contents of its tasks, which are kept apart."""
+        return cls(**{**tree, "levers": tuple(tree["levers"]), "contents": contents})
+
     @cached_property
     def key(self) -> str:
         """The same for questions that may be one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,16 +19,15 @@ from evsys.types import ArmResult, Conclusion, EvaluationResult, Rollout
 from evsys_record.attempts import Attempt
 from evsys_record.events import EVENTS, Event, event_of, read_events
 from evsys_record.experiment_names import experiment_called
-from evsys_record.experiment_record import RUNNING, ExperimentRecord
+from evsys_record.experiment_record import RUNNING, ExperimentRecord, running_or_crashed
 from evsys_record.files import read_json
 from evsys_record.index import Index
 from evsys_record.jsonl import read_jsonl
-from evsys_record.lock import ExperimentLock
 from evsys_record.marks import marks_of, with_marks
 from evsys_record.past_files import read_experiment
-from evsys_record.result_trees import read_as
+from evsys_record.result_trees import read_file_as
 from evsys_record.rollouts import rollout_from_tree
-from evsys_record.run_record import RunRecord
+from evsys_record.run_record import EVALUATIONS, RunRecord
 from evsys_record.tail import Tail
 
 __all__ = ["Experiment", "Experiments", "Following", "Line", "RecordedRollout", "Run", "open_experiments"]
@@ -36,7 +35,7 @@ __all__ = ["Experiment", "Experiments", "Following", "Line", "RecordedRollout", 
 FOLLOW_SECONDS = 0.5
 """How often `follow` looks for new lines."""
 
-_FOLLOWED = (
+FOLLOWED = (
     EVENTS,
     "experiment.log.jsonl",
     "search.jsonl",
@@ -127,7 +126,7 @@ class Experiment:
         status = str(self.facts["status"])
         if status != RUNNING:
             return status
-        return RUNNING if ExperimentLock(self.directory).holder() is not None else "crashed"
+        return running_or_crashed(self.directory)
 
     @property
     def config(self) -> str:
@@ -145,7 +144,7 @@ class Experiment:
         """The verdict and its numbers; None before the experiment concludes."""
         path = self.directory / "conclusion.json"
         finished = self.facts["finished"] is not None and path.exists()
-        return _structured(Conclusion, read_json(path), path) if finished else None
+        return read_file_as(Conclusion, read_json(path), path) if finished else None
 
     @property
     def verdict(self) -> str:
@@ -199,6 +198,7 @@ class Experiment:
         cursor: str | None = None,
         *,
         from_start: bool = True,
+        files: Sequence[str] = FOLLOWED,
         wait: Callable[[], object] = lambda: time.sleep(FOLLOW_SECONDS),
     ) -> Following:
         """Every line as it is written to any file of the experiment, until the experiment has ended and all lines are read.
@@ -209,13 +209,14 @@ class Experiment:
         Args:
             cursor: continue there; files that the cursor doesn't know are read from their start.
             from_start: without a cursor, also yield the lines that are there already.
+            files: patterns of the files to read, of those in `FOLLOWED`; all of them by default.
             wait: called while there is nothing new; by default sleeps for `FOLLOW_SECONDS`.
 
         Raises:
             ConfigError: the cursor is not one of this experiment.
             StoreError: while iterating, if a line is malformed.
         """
-        return Following(self, cursor=cursor, from_start=from_start, wait=wait)
+        return Following(self, cursor=cursor, from_start=from_start, files=files, wait=wait)
 
     @property
     def _record(self) -> ExperimentRecord:
@@ -226,9 +227,16 @@ class Following(Iterator["Line"]):
     """An iterator over the lines of an experiment as they are written; made by `Experiment.follow`."""
 
     def __init__(
-        self, experiment: Experiment, *, cursor: str | None, from_start: bool, wait: Callable[[], object]
+        self,
+        experiment: Experiment,
+        *,
+        cursor: str | None,
+        from_start: bool,
+        files: Sequence[str],
+        wait: Callable[[], object],
     ) -> None:
         self._experiment = experiment
+        self._files = files
         self._wait = wait
         self._tails: dict[str, Tail] = {}
         if cursor is not None:
@@ -264,7 +272,7 @@ class Following(Iterator["Line"]):
 
     def _find_files(self, *, offset: int | None) -> None:
         directory = self._experiment.directory
-        for pattern in _FOLLOWED:
+        for pattern in self._files:
             for path in sorted(directory.glob(pattern)):
                 name = path.relative_to(directory).as_posix()
                 if name not in self._tails:
@@ -286,7 +294,7 @@ def _offsets(cursor: str, experiment_id: str) -> dict[str, int]:
 def _is_followed(name: str) -> bool:
     parts = PurePosixPath(name).parts
     return ".." not in parts and any(
-        len(parts) == pattern.count("/") + 1 and PurePosixPath(name).match(pattern) for pattern in _FOLLOWED
+        len(parts) == pattern.count("/") + 1 and PurePosixPath(name).match(pattern) for pattern in FOLLOWED
     )
 
 
@@ -315,7 +323,7 @@ class Run:
     def result(self) -> ArmResult | None:
         """How the newest attempt ended; None until then."""
         tree = self._record.read_result()
-        return None if tree is None else _structured(ArmResult, tree, self.directory / "run_result.json")
+        return None if tree is None else read_file_as(ArmResult, tree, self.directory / "run_result.json")
 
     def metrics(self, phase: str = "training") -> Iterator[tuple[int, Mapping[str, float | None]]]:
         """Each step with its values; one that was not finite is None.
@@ -340,9 +348,9 @@ class Run:
 
     def evaluations(self) -> Iterator[EvaluationResult]:
         """Every evaluation that ended; of one that was repeated, the last."""
-        path = self.directory / "evaluations.jsonl"
+        path = self.directory / EVALUATIONS
         for line in self._record.read_evaluations():
-            yield _structured(EvaluationResult, line["evaluation"], path)
+            yield read_file_as(EvaluationResult, line["evaluation"], path)
 
     def training_data(self) -> Iterator[Mapping[str, Any]]:
         """The rows it trains on, as they were materialised; none before that."""
@@ -374,10 +382,3 @@ class Line:
     file: str
     run: str | None
     values: Mapping[str, Any]
-
-
-def _structured[T](cls: type[T], tree: Mapping[str, Any], path: Path) -> T:
-    try:
-        return read_as(cls, tree)
-    except ConfigError as exc:
-        raise StoreError(f"{path} isn't as this version writes it: {exc}", path=str(path)) from exc

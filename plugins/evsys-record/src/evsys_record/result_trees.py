@@ -6,12 +6,14 @@ Every field is always there; what isn't known is null. `format` is 1 until a fie
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from evsys.errors import ConfigError, StoreError
 from evsys_record.encoding import as_tree
 from evsys_record.files import FORMAT
 
-__all__ = ["read_as", "result_tree"]
+__all__ = ["read_as", "read_file_as", "result_tree"]
 
 
 def result_tree(result: Any) -> dict[str, Any]:
@@ -38,6 +40,24 @@ def read_as[T](cls: type[T], tree: Mapping[str, Any]) -> T:
     from evsys._plugins.structuring import structure
 
     return structure(cls, _of_this_version({key: value for key, value in tree.items() if key != "format"}))
+
+
+def read_file_as[T](cls: type[T], tree: Mapping[str, Any], path: Path, *, what: str | None = None) -> T:
+    """`read_as` of what a file holds.
+
+    Args:
+        cls: of the object.
+        tree: what the file holds.
+        path: the file, or the folder that it is in.
+        what: names it in the message; its path by default.
+
+    Raises:
+        StoreError: it isn't of this shape.
+    """
+    try:
+        return read_as(cls, tree)
+    except ConfigError as exc:
+        raise StoreError(f"{what or path} isn't as this version writes it: {exc}", path=str(path)) from exc
 
 
 def _of_this_version(tree: Any) -> Any:

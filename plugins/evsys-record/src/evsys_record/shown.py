@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
-from evsys.errors import ConfigError, StoreError
+from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, EvaluationResult
 from evsys_record.experiment_names import run_called
 from evsys_record.files import read_json
 from evsys_record.history import past_experiment, runs_of
 from evsys_record.index import Index
 from evsys_record.past import PastExperiment, PastRun, RecordFile, Scored, Shown, ShownRun, Superseded
-from evsys_record.result_trees import read_as
+from evsys_record.result_trees import read_file_as
 from evsys_record.run_record import RunRecord
 
 __all__ = ["compact", "shown"]
@@ -59,7 +58,11 @@ def _conclusion(past: PastExperiment, folder: Path) -> Conclusion | None:
     if past.problem is not None or past.finished is None:
         return None
     path = folder / "conclusion.json"
-    return _structured(Conclusion, read_json(path), folder) if path.exists() else None
+    return (
+        read_file_as(Conclusion, read_json(path), folder, what=f"what {folder} ended with")
+        if path.exists()
+        else None
+    )
 
 
 def _superseded(past: PastExperiment, folder: Path) -> Iterator[Superseded]:
@@ -70,21 +73,14 @@ def _superseded(past: PastExperiment, folder: Path) -> Iterator[Superseded]:
         yield Superseded(file=name, verdict=tree.get("verdict"), reason=str(tree.get("reason") or ""))
 
 
-def _structured[T](cls: type[T], tree: dict[str, Any], where: Path) -> T:
-    try:
-        return read_as(cls, tree)
-    except ConfigError as exc:
-        raise StoreError(
-            f"what {where} ended with isn't as this version writes it: {exc}", path=str(where)
-        ) from exc
-
-
 def _run(folder: Path, past: PastRun, *, files: bool) -> ShownRun:
     if past.folder is None or past.problem is not None:
         return ShownRun(past=past)
     record = RunRecord(folder / "runs" / past.folder)
     tree = record.read_result()
-    result = None if tree is None else _structured(ArmResult, tree, record.directory)
+    folder = record.directory
+    what = f"what {folder} ended with"
+    result = None if tree is None else read_file_as(ArmResult, tree, folder, what=what)
     return ShownRun(
         past=past,
         attempts=record.attempts,

@@ -388,8 +388,7 @@ def test_many_that_reserve_at_once_all_get_other_numbers(tmp_path):
     )
 
     def reserve(name):
-        ledger = LookLedger(tmp_path / ".evsys" / "experiments")
-        with ledger.locked():
+        with LookLedger.locked(tmp_path / ".evsys" / "experiments") as ledger:
             number = 1 + len(ledger.looks())
             ledger.append(
                 [LedgerLine(experiment_id=name, time="t", state="reserved", question=question, number=number)]

@@ -54,11 +54,11 @@ def look_series(
     question = asked_question(record.facts, resolved, simulated=bool(session.simulated), entry=entry)
     if question is None:
         return None
-    ledger, index = LookLedger(record.directory.parent), earlier()
+    experiments, index = record.directory.parent, earlier()
     scorings = _scorings_to_end_at(entry, results)
     if reserve:
         try:
-            with ledger.locked():
+            with LookLedger.locked(experiments) as ledger:
                 _take_in_records(ledger, index, record.experiment_id, session.warnings.append)
                 series = _series(session, question, ledger, index, scorings)
                 line = LedgerLine(
@@ -72,7 +72,7 @@ def look_series(
                 return SeriesSoFar(series=series, reserved=line)
         except StoreError as error:
             session.warnings.append(f"this look can't be put into the ledger of looks: {error}")
-    return SeriesSoFar(series=_series(session, question, ledger, index, scorings))
+    return SeriesSoFar(series=_series(session, question, LookLedger(experiments), index, scorings))
 
 
 def _take_in_records(ledger: LookLedger, index: Index | None, own: str, tell: Callable[[str], None]) -> None:
@@ -142,9 +142,8 @@ def put_into_ledger(session: Session, reserved: LedgerLine | None, conclusion: C
         look=next(iter(looks), None),
         complete=conclusion.looks.complete,
     )
-    ledger = LookLedger(session.record.directory.parent)
     try:
-        with ledger.locked():
+        with LookLedger.locked(session.record.directory.parent) as ledger:
             ledger.append([line])
     except StoreError as error:
         warning = f"what this look came to can't be put into the ledger of looks: {error}"
