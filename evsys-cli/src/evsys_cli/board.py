@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
+
+from evsys_record.events import EVENTS
+from evsys_record.slugs import slug
 
 if TYPE_CHECKING:
     from evsys_record.reader import Line
@@ -56,12 +59,15 @@ class RunState:
 class Board:
     """The runs of an experiment by id, in the order in which it lists them."""
 
+    FILES: ClassVar = (EVENTS, "runs/*/training/metrics.jsonl")
+    """The files of an experiment that it is made of."""
+
     runs: dict[str, RunState] = attrs.field(factory=dict)
     _ids: dict[str, str] = attrs.field(factory=dict)
 
     def read(self, line: Line) -> tuple[str, ...]:
         """Take in a line of the record; the ids of the runs that it changes."""
-        if line.file == "events.jsonl":
+        if line.file == EVENTS:
             return self._event(line.values)
         if line.run is not None and line.file.endswith("/training/metrics.jsonl"):
             return self._metrics(line.run, line.values)
@@ -103,7 +109,5 @@ class Board:
         return (run_id,)
 
     def _run(self, run_id: str) -> RunState:
-        from evsys_record.slugs import slug
-
         self._ids[slug(run_id)] = run_id  # the name of its folder
         return self.runs.setdefault(run_id, RunState())

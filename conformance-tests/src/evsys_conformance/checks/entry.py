@@ -187,7 +187,7 @@ class EntryConformance:
     def test_optional_members_are_spelt_right(self, loaded: Any, subject: Subject) -> None:
         """No public member of a class has nearly the name of an optional member: a misspelt one is never asked for."""
         if not isinstance(loaded, type):
-            pytest.skip("it is no class")
+            pytest.skip("it isn't a class")
         found = misspelt(subject.kind, loaded)
         require(
             not found,

@@ -51,7 +51,7 @@ def _draw(experiment: Experiment) -> None:
 
     board, lines = Board(), LiveLines()
     try:
-        for line in experiment.follow():
+        for line in experiment.follow(files=Board.FILES):
             for run_id in board.read(line):
                 lines.show(run_id, board.runs[run_id].text)
     finally:
@@ -60,10 +60,10 @@ def _draw(experiment: Experiment) -> None:
 
 def _print_events(experiment: Experiment, *, as_json: bool) -> None:
     from evsys_record.encoding import encode_record
+    from evsys_record.events import EVENTS
 
-    for line in experiment.follow():
-        if line.file == "events.jsonl":
-            echo(encode_record(line.values) if as_json else _words(line.values))
+    for line in experiment.follow(files=[EVENTS]):
+        echo(encode_record(line.values) if as_json else _words(line.values))
 
 
 def _words(event: Mapping[str, Any]) -> str:
