@@ -251,7 +251,8 @@ def looks_taken(experiment_id: str, conclusions: Sequence[Tree]) -> tuple[Look, 
     """The looks that an experiment took at its question.
 
     A conclusion of an incomplete experiment can't support a claim, so it and the one that completes it are one look; an incomplete one that was
-    left at that is one as well, since it may have been left for its numbers.
+    left at that is one as well, since it may have been left for its numbers. Conclusions of one number are one look: the experiment was cut off
+    after the first, and concluded again with nothing new.
 
     Args:
         experiment_id: the experiment.
@@ -264,9 +265,13 @@ def looks_taken(experiment_id: str, conclusions: Sequence[Tree]) -> tuple[Look, 
 
 def complete_looks(experiment_id: str, conclusions: Sequence[Tree]) -> tuple[Look, ...]:
     """The looks of `looks_taken` at which every planned run had a score."""
-    complete = (tree for tree in conclusions if (tree.get("looks") or {}).get("complete", True))
-    looks = (_look(experiment_id, tree) for tree in complete)
-    return tuple(look for look in looks if look is not None)
+    found: dict[object, Look] = {}
+    for place, tree in enumerate(conclusions):
+        series = tree.get("looks") or {}
+        look = _look(experiment_id, tree)
+        if series.get("complete", True) and look is not None:
+            found[series.get("number", f"conclusion {place}")] = look
+    return tuple(found.values())
 
 
 def _look(experiment_id: str, conclusion: Tree) -> Look | None:

@@ -17,6 +17,7 @@ from evsys_record.marks import concluded_labels, labels
 from evsys_record.questions import AskedQuestion
 from evsys_runtime.audit.auditing import audit_experiment
 from evsys_runtime.config.plan import ALPHA
+from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment import conclusion as concluding
 from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.experiment.verdict.prose import verdict_line
@@ -213,9 +214,22 @@ def test_an_experiment_that_is_interrupted_and_resumed_is_one_look(project):
     write_json(folder / "conclusion.1.json", partial)
     write_json(folder / "experiment.json", read_json(folder / "experiment.json"))
     assert looked(project, text=TWO_ARMS).number == 2
-    write_json(folder / "conclusion.1.json", tree)
+    write_json(folder / "conclusion.1.json", {**tree, "looks": {**tree["looks"], "number": 7}})
     write_json(folder / "experiment.json", read_json(folder / "experiment.json"))
     assert looked(project, text=TWO_ARMS).number == 4
+
+
+def test_an_experiment_that_was_killed_behind_its_conclusion_and_resumed_is_one_look(project):
+    experiment = project.experiment(metadata=METADATA)
+    experiment.run()
+    folder = experiment.record.directory
+    concluded = read_json(folder / "conclusion.json")
+    write_json(folder / "experiment.json", {**read_json(folder / "experiment.json"), "status": "running"})
+    Experiment.resume(folder, quiet=True).run()
+    again = read_json(folder / "conclusion.json")
+    assert (folder / "conclusion.1.json").exists()
+    assert (again["looks"]["number"], again["comparisons"]) == (1, concluded["comparisons"])
+    assert looked(project, extra="\nbase_seed: 1\n").number == 2
 
 
 def test_a_run_that_ended_by_what_it_scored_divides_its_level_among_the_scorings(project):

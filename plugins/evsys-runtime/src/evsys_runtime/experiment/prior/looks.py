@@ -100,11 +100,11 @@ def _series(
         for line, look in ledger.looks().get(own, ())
         if line.state != "reserved" and line.complete and line.question.is_same(question)
     ]
-    if len(concluded) > len(of_record) and _nothing_began_since(session.record, concluded[-1][0].time):
-        # It was cut off between the ledger and its conclusion: with nothing new this is the same look.
-        concluded.pop()
-    of_ledger = tuple(look for _, look in concluded)
-    looks = (*others, *max(of_record, of_ledger, key=len))
+    taken = max(of_record, tuple(look for _, look in concluded), key=len)
+    if concluded and len(taken) == len(concluded):
+        # Cut off after it reached the ledger, with or without its conclusion: with nothing new this is the same look.
+        taken = taken[: -1 if _nothing_began_since(session.record, concluded[-1][0].time) else None]
+    looks = (*others, *taken)
     number = len(looks) + 1
     return LookSeries(
         number=number,
