@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -104,101 +104,131 @@ def _experiment(folder: Path) -> ReadExperiment:
     conclusion = _optional(folder / "conclusion.json") if facts["finished"] is not None else {}
     tree = _optional(folder / "resolved.json")
     resolved = {str(arm["run_id"]): arm for arm in tree.get("arms", ())}
-    # A run added to confirm a winner is that arm again.
-    of_arm = {str(arm.get("arm")): {"run": arm.get("run")} for arm in resolved.values()}
-    planned = {
-        str(arm["run_id"]): {**resolved.get(str(arm["run_id"]), of_arm.get(str(arm.get("arm")), {})), **arm}
-        for arm in facts.get("arms") or ()
-    }
-    if facts["finished"] is not None:  # while it continues their turn may come
-        for run_id, ended in (facts.get("not_started") or {}).items():
-            planned.setdefault(run_id, {})["not_started"] = {**ended}
+    planned = _planned_arms(facts, resolved)
     before = list(set_aside(folder))
-    comparisons = tuple(_known(Comparison, each) for each in conclusion.get("comparisons", ()))
-    best = next((c for c in comparisons if c.arm == conclusion.get("best_arm")), None)
-    retracted = retraction_of(folder)
-    again = conclusion.get("confirmed")
-    confirmed = None if not again else _known(Comparison, again["comparison"])
-    # The effect by which an arm was chosen is partly luck; that of the runs that confirmed it isn't.
-    sure = best if confirmed is None or confirmed.effect is None else confirmed
-    # Its scores are those of the success metric, which may be of another entry than what confirmed it.
-    scored = sure if not again or again.get("metric") == conclusion.get("metric") else best
+    retraction = retraction_of(folder)
     past = PastExperiment(
         experiment_id=folder.name,
-        name=_text(facts["name"]),
-        status=str(facts["status"]),
-        dry=bool(facts["dry"]),
-        moment=str(facts["created"]),
-        finished=_text(facts["finished"]),
-        tags=tuple(str(tag) for tag in facts.get("tags") or ()),
-        parent=_text(facts.get("parent_experiment_id")),
-        metric=_text(facts.get("success_metric")),
-        hypothesis=_text(facts.get("hypothesis")),
-        description=_text(facts.get("description")),
-        project_goal_id=_text(facts.get("project_goal_id")),
-        direction=_text(facts.get("direction")),
-        baseline=_text(facts.get("baseline")),
-        verdict=_text(conclusion.get("verdict")),
-        reason=_text(conclusion.get("reason")),
-        best_arm=_text(conclusion.get("best_arm")),
-        before=_number(scored and scored.before),
-        after=_number(scored and scored.after),
-        effect=_number(sure and sure.effect),
-        low=_number(sure and sure.low),
-        high=_number(sure and sure.high),
-        comparisons=comparisons,
+        **_launch_fields(facts),
+        **_conclusion_fields(conclusion),
         algorithms=_kinds(planned, "algorithm", "kind"),
         models=_kinds(planned, "model", "name"),
         backends=_kinds(planned, "backend", "kind"),
-        config_hash=_text(facts.get("config_hash")),
-        usage=_usage(facts),
-        seconds=_number(facts.get("seconds")),
-        exit_code=facts.get("exit_code"),
-        failed=tuple(str(name) for name in facts.get("failed") or ()),
-        confirmed=confirmed,
-        minimum_effect=_number(conclusion.get("minimum_effect")),
         claim=_text(conclusion.get("claim") or facts.get("claim")),
-        margin=_number(conclusion.get("margin")),
-        settle=_text(conclusion.get("settle")),
-        settling=None if not conclusion.get("settling") else _known(Settling, conclusion["settling"]),
-        settling_curve=tuple(_known(SettlingPoint, each) for each in conclusion.get("settling_curve") or ()),
         superseded=tuple(str(tree.get("verdict") or "none") for tree in before),
-        retracted=None if retracted is None else retracted.reason,
-        retracted_at=None if retracted is None else retracted.time,
+        retracted=None if retraction is None else retraction.reason,
+        retracted_at=None if retraction is None else retraction.time,
         cites=tuple(_cited(folder.name, facts, planned, conclusion)),
-        subject=_subject(conclusion, comparisons if confirmed is None else (confirmed,)),
-        simulated_by=tuple(map(str, (conclusion.get("extra") or {}).get("simulated_by") or ())),
-        leaked_share=_leaked_share(conclusion),
-        question_changed=tuple(map(str, conclusion.get("question_changed") or ())),
-        hacking_suspected=tuple(map(str, (conclusion.get("extra") or {}).get(HACKING_SUSPECTED) or ())),
         edited=bool(conclusion) and is_edited(folder, facts),
         audit_differs=saved_differences(folder, facts),
-        ledger_rebuilt=bool((conclusion.get("looks") or {}).get("rebuilt")),
-        similar_looks=int((conclusion.get("looks") or {}).get("similar") or 0),
     )
-    said = (
+    words = (
         *(past.experiment_id, past.name, past.description, past.hypothesis, *past.tags, past.metric),
-        *(past.verdict, past.reason, past.settle, past.retracted, *(c.arm for c in comparisons)),
+        *(past.verdict, past.reason, past.settle, past.retracted, *(c.arm for c in past.comparisons)),
         *(*past.algorithms, *past.models, *past.backends, *(facts.get("warnings") or ())),
     )
+    confirmation = conclusion.get("confirmed")
+    entry = None if not confirmation else str(confirmation["benchmark"])
+    simulated = bool(past.simulated_by)
+    return ReadExperiment(
+        past=past,
+        words=_words(words),
+        arms=planned,
+        leaves=_leaves_by_label(resolved.values()),
+        marks=tuple(_marks(facts, conclusion, tree)),
+        asked=None if past.dry else asked_question(facts, tree, simulated=simulated, entry=entry),
+        looks=looks_taken(folder.name, [*before, *([conclusion] if conclusion else [])]),
+        entries=() if past.dry else tuple(scored_entries(facts)),
+    )
+
+
+def _planned_arms(facts: Tree, resolved: Mapping[str, Tree]) -> dict[str, Tree]:
+    """Each planned run with what is resolved of it; a run added to confirm a winner is that arm again."""
+    by_arm = {str(arm.get("arm")): {"run": arm.get("run")} for arm in resolved.values()}
+    planned: dict[str, dict[str, Any]] = {
+        str(arm["run_id"]): {**resolved.get(str(arm["run_id"]), by_arm.get(str(arm.get("arm")), {})), **arm}
+        for arm in facts.get("arms") or ()
+    }
+    if facts["finished"] is not None:  # while it continues their turn may come
+        for run_id, ending in (facts.get("not_started") or {}).items():
+            planned.setdefault(run_id, {})["not_started"] = {**ending}
+    return {**planned}
+
+
+def _leaves_by_label(arms: Iterable[Tree]) -> dict[str, Mapping[str, str]]:
     leaves: dict[str, Mapping[str, str]] = {}
-    for arm in resolved.values():
+    for arm in arms:
         name = _label(arm)
         if name is not None and name not in leaves and isinstance(arm.get("run"), Mapping):
             leaves[name] = short_leaves(arm["run"])
-    looks = looks_taken(folder.name, [*before, *([conclusion] if conclusion else [])])
-    simulated = bool((conclusion.get("extra") or {}).get("simulated_by"))
-    entry = None if not again else str(again["benchmark"])
-    return ReadExperiment(
-        past=past,
-        words=_words(said),
-        arms=planned,
-        leaves=leaves,
-        marks=tuple(_marks(facts, conclusion, tree)),
-        asked=None if past.dry else asked_question(facts, tree, simulated=simulated, entry=entry),
-        looks=looks,
-        entries=() if past.dry else tuple(scored_entries(facts)),
-    )
+    return leaves
+
+
+def _launch_fields(facts: Tree) -> dict[str, Any]:
+    """The fields of a `PastExperiment` that experiment.json has."""
+    alike = ("hypothesis", "description", "project_goal_id", "direction", "baseline", "config_hash")
+    return {
+        "name": _text(facts["name"]),
+        "status": str(facts["status"]),
+        "dry": bool(facts["dry"]),
+        "moment": str(facts["created"]),
+        "finished": _text(facts["finished"]),
+        "tags": _texts(facts, "tags"),
+        "parent": _text(facts.get("parent_experiment_id")),
+        "metric": _text(facts.get("success_metric")),
+        **{key: _text(facts.get(key)) for key in alike},
+        "usage": _usage(facts),
+        "seconds": _number(facts.get("seconds")),
+        "exit_code": facts.get("exit_code"),
+        "failed": _texts(facts, "failed"),
+    }
+
+
+def _conclusion_fields(conclusion: Tree) -> dict[str, Any]:
+    """The fields of a `PastExperiment` that conclusion.json has."""
+    extra, looks = conclusion.get("extra") or {}, conclusion.get("looks") or {}
+    comparisons = tuple(_known(Comparison, each) for each in conclusion.get("comparisons", ()))
+    confirmation = conclusion.get("confirmed")
+    confirmed = None if not confirmation else _known(Comparison, confirmation["comparison"])
+    return {
+        **{key: _text(conclusion.get(key)) for key in ("verdict", "reason", "best_arm", "settle")},
+        **_best_effect(conclusion, comparisons, confirmed),
+        "comparisons": comparisons,
+        "confirmed": confirmed,
+        "minimum_effect": _number(conclusion.get("minimum_effect")),
+        "margin": _number(conclusion.get("margin")),
+        "settling": None if not conclusion.get("settling") else _known(Settling, conclusion["settling"]),
+        "settling_curve": tuple(
+            _known(SettlingPoint, each) for each in conclusion.get("settling_curve") or ()
+        ),
+        "subject": _subject(conclusion, comparisons if confirmed is None else (confirmed,)),
+        "simulated_by": _texts(extra, "simulated_by"),
+        "leaked_share": _leaked_share(conclusion),
+        "question_changed": _texts(conclusion, "question_changed"),
+        "hacking_suspected": _texts(extra, HACKING_SUSPECTED),
+        "ledger_rebuilt": bool(looks.get("rebuilt")),
+        "similar_looks": int(looks.get("similar") or 0),
+    }
+
+
+def _best_effect(
+    conclusion: Tree, comparisons: Sequence[Comparison], confirmed: Comparison | None
+) -> dict[str, float | None]:
+    best = next((c for c in comparisons if c.arm == conclusion.get("best_arm")), None)
+    # The effect by which an arm was chosen is partly luck; that of the runs that confirmed it isn't.
+    sure = best if confirmed is None or confirmed.effect is None else confirmed
+    # Its scores are those of the success metric, which may be of another entry than what confirmed it.
+    confirmation = conclusion.get("confirmed")
+    same_metric = not confirmation or confirmation.get("metric") == conclusion.get("metric")
+    scored = sure if same_metric else best
+    return {
+        **{key: _number(scored and getattr(scored, key)) for key in ("before", "after")},
+        **{key: _number(sure and getattr(sure, key)) for key in ("effect", "low", "high")},
+    }
+
+
+def _texts(tree: Tree, key: str) -> tuple[str, ...]:
+    return tuple(map(str, tree.get(key) or ()))
 
 
 def _subject(conclusion: Tree, deciding: Sequence[Comparison]) -> str | None:

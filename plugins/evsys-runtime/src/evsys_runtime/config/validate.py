@@ -112,7 +112,32 @@ def load_experiment(
     return plan if benchmark is None else attrs.evolve(plan, benchmark=benchmark)
 
 
-def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on each other
+@attrs.frozen(kw_only=True, eq=False)
+class _Contents:
+    """What a file holds, as far as it can be read: its top-level `values`, and the arms that it expands to.
+
+    `whole` is False where the arms may not be all, see `_arms`; `space` is what a search chooses from.
+    """
+
+    reader: Reader
+    plugins: Plugins
+    values: Mapping[str, Any]
+    checks: Arms
+    arms: CheckedArms
+    whole: bool
+    space: Space | None
+
+    @property
+    def tree(self) -> Mapping[str, Any]:
+        return self.reader.document.tree
+
+    @property
+    def trained(self) -> list[tuple[ArmTree, RunConfig]]:
+        """The arms without problems."""
+        return [(arm, run) for arm, run in self.arms if run is not None]
+
+
+def _plan(
     document: Document,
     root: Path,
     registry: Registry,
@@ -121,6 +146,52 @@ def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on ea
     has_store: bool,
     records: bool,
 ) -> Plan:
+    contents = _read(document, root, registry, overrides, has_store=has_store)
+    reader, plugins, values, checks = contents.reader, contents.plugins, contents.values, contents.checks
+    callbacks = _check_shared_plugins(values, reader, plugins)
+    if records:
+        _writable(values, reader, root)
+    promised, width = _check_runs(contents)
+    judging, search, size = _check_judging(contents, root)
+    if not reader.report.problems:
+        check_learned(contents.tree, judging.benchmarks, reader)
+        harnesses = (checks.harness(arm.tree, run) for arm, run in contents.trained)
+        judged = (contents.tree.get("metadata") or {}).get("benchmark")
+        check_harnesses(harnesses, judged, judging.benchmarks, reader, plugins)
+    selection = check_select(
+        values.get("select"),
+        judging,
+        reader,
+        plugins,
+        backends=[(run.backend.kind, checks.backend(arm.tree)) for arm, run in contents.trained],
+        steps=[known_steps(run) for _, run in contents.trained],
+        continual="continual" in contents.tree,
+    )
+    for callback, place in callbacks:
+        check_monitored(reader, callback, judging.benchmarks, place)
+    _raise_what_was_found(reader.report, plugins, judging.data_errors)
+    experiment = _experiment(contents.tree, values, contents.arms, judging)
+    planned = _repeat_arms(experiment, contents.arms, promised)
+    planned_search = _planned_search(contents, experiment, planned, search, size)
+    return Plan(
+        document=reader.document,
+        experiment=experiment,
+        arms=(*(planned if planned_search is None else ()), *controls(experiment, planned)),
+        project_root=root,
+        registry=registry,
+        success=judging.success,
+        selection=selection,
+        search=planned_search,
+        warnings=_warnings(contents, experiment, judging, [callback for callback, _ in callbacks]),
+        overrides=overrides,
+        concurrent_arms=width,
+        tasks=judging.tasks,
+    )
+
+
+def _read(
+    document: Document, root: Path, registry: Registry, overrides: Sequence[str], *, has_store: bool
+) -> _Contents:
     report = Report()
     report.add(*document.problems)
     report.settled.update(problem.path for problem in document.problems if problem.path != "$")
@@ -133,100 +204,89 @@ def _plan(  # noqa: PLR0915 - the checks in the order in which they depend on ea
     values = reader.fields(ExperimentConfig, tree, "$", skip=(*_ARMS, *RECIPES))
     if tree.get("search") is not None and "confirm" not in tree:  # a search chooses among many
         values["confirm"] = ConfirmConfig()
-    has_store = has_store or values.get("data_store") is not None
-    checks = Arms(plugins, root, has_store)
+    checks = Arms(plugins, root, has_store or values.get("data_store") is not None)
     arms, whole, space = _arms(tree, reader, checks)
-    callbacks = _check_shared_plugins(values, reader, plugins)
-    if records:
-        _writable(values, reader, root)
-    if whole and space is None:
-        _check_run_count(values, arms, reader)
-    promised = _determinism(values.get("deterministic"), arms, reader, checks)
+    return _Contents(
+        reader=reader, plugins=plugins, values=values, checks=checks, arms=arms, whole=whole, space=space
+    )
+
+
+def _check_runs(contents: _Contents) -> tuple[list[bool], int]:
+    """Of each arm whether it gives the same bits each time, and how many runs go side by side."""
+    values, arms, search = contents.values, contents.arms, contents.space is not None
+    if contents.whole and not search:
+        _check_run_count(values, arms, contents.reader)
+    promised = _determinism(values.get("deterministic"), arms, contents.reader, contents.checks)
     width = side_by_side(
         values.get("max_concurrent_arms"),
-        None if space is not None else _begin(values, arms),
+        None if search else _begin(values, arms),
         arms,
-        reader,
-        checks,
-        in_turn=space is not None and all(promised),
+        contents.reader,
+        contents.checks,
+        in_turn=search and all(promised),
     )
-    # An arm in stages begins where its first one does.
-    named = [(arm.name, arm.tree) for arm, _ in arms if arm.stage is None or arm.stage.first] if whole else []
-    if space is not None and not check_baseline(tree, reader):
+    return promised, width
+
+
+def _check_judging(contents: _Contents, root: Path) -> tuple[Judging, Any, int | None]:
+    """What decides, the search object, and the size of what that chooses from."""
+    reader, values, space, named = contents.reader, contents.values, contents.space, []
+    if contents.whole:  # an arm in stages begins where its first one does
+        named = [(arm.name, arm.tree) for arm, _ in contents.arms if arm.stage is None or arm.stage.first]
+    if space is not None and not check_baseline(contents.tree, reader):
         named = []
-    confirm = values.get("confirm")
+    confirm, metadata = values.get("confirm"), contents.tree.get("metadata")
     judging = check_metadata(
-        reader, plugins, root, tree.get("metadata"), named, confirm=confirm.benchmark if confirm else None
+        reader, contents.plugins, root, metadata, named, confirm=confirm.benchmark if confirm else None
     )
-    search, size = check_search(values.get("search"), space, judging, reader, plugins, probes=arms)
-    if confirm is not None and whole:
+    search, size = check_search(
+        values.get("search"), space, judging, reader, contents.plugins, probes=contents.arms
+    )
+    if confirm is not None and contents.whole:
         compared = None if space is not None else len({name for name, _ in named} - {judging.baseline})
         compared = 1 if judging.contrast is not None else compared
         claim = values["metadata"].claim if "metadata" in values else "better"
         check_confirm(confirm, claim, judging, compared, reader)
-    if values.get("control") is not None and whole:
+    if values.get("control") is not None and contents.whole:
         check_control(judging, [name for name, _ in named], reader)
-    if not report.problems:
-        check_learned(tree, judging.benchmarks, reader)
-        harnesses = (checks.harness(arm.tree, run) for arm, run in arms if run is not None)
-        judged = (tree.get("metadata") or {}).get("benchmark")
-        check_harnesses(harnesses, judged, judging.benchmarks, reader, plugins)
-    trained = [(arm, run) for arm, run in arms if run is not None]
-    selection = check_select(
-        values.get("select"),
-        judging,
-        reader,
-        plugins,
-        backends=[(run.backend.kind, checks.backend(arm.tree)) for arm, run in trained],
-        steps=[known_steps(run) for _, run in trained],
-        continual="continual" in tree,
+    return judging, search, size
+
+
+def _planned_search(
+    contents: _Contents,
+    experiment: ExperimentConfig,
+    probes: tuple[ArmConfig, ...],
+    search: Any,
+    size: int | None,
+) -> PlannedSearch | None:
+    if contents.space is None or experiment.search is None:
+        return None
+    return PlannedSearch(
+        spec=experiment.search,
+        space=contents.space,
+        size=size,
+        stops=isinstance(search, SupportsKeep),
+        probes=probes,
+        checks=contents.checks,
+        repeat=partial(_repeat_arms, experiment),
+        deterministic=experiment.deterministic,
     )
-    for callback, place in callbacks:
-        check_monitored(reader, callback, judging.benchmarks, place)
-    _raise_what_was_found(report, plugins, judging.data_errors)
-    experiment = _experiment(tree, values, arms, judging)
-    planned = _repeat_arms(experiment, arms, promised)
-    searched = None
-    if space is not None and experiment.search is not None:
-        searched = PlannedSearch(
-            spec=experiment.search,
-            space=space,
-            size=size,
-            stops=isinstance(search, SupportsKeep),
-            probes=planned,
-            checks=checks,
-            repeat=partial(_repeat_arms, experiment),
-            deterministic=experiment.deterministic,
-        )
-    return Plan(
-        document=document,
-        experiment=experiment,
-        arms=(*(planned if searched is None else ()), *controls(experiment, planned)),
-        project_root=root,
-        registry=registry,
-        success=judging.success,
-        selection=selection,
-        search=searched,
-        warnings=tuple(
-            dict.fromkeys(
-                [
-                    *report.warnings,
-                    *misread(document),
-                    *checks.warnings,
-                    *registry.warnings,
-                    *_budget_warnings(experiment, arms),
-                    *ineffective_settings(
-                        [(arm.name, run) for arm, run in trained],
-                        judging.benchmarks,
-                        [callback for callback, _ in callbacks],
-                    ),
-                ]
-            )
-        ),
-        overrides=overrides,
-        concurrent_arms=width,
-        tasks=judging.tasks,
+
+
+def _warnings(
+    contents: _Contents, experiment: ExperimentConfig, judging: Judging, callbacks: Sequence[Any]
+) -> tuple[str, ...]:
+    """All warnings, each once."""
+    runs = [(arm.name, run) for arm, run in contents.trained]
+    found = (
+        *contents.reader.report.warnings,
+        *misread(contents.reader.document),
+        *contents.checks.warnings,
+        *contents.plugins.registry.warnings,
+        *_budget_warnings(experiment, contents.arms),
+        *ineffective_settings(runs, judging.benchmarks, callbacks),
     )
+    return tuple(dict.fromkeys(found))
 
 
 def _canonical_document(

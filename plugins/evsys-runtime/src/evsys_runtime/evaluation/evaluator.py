@@ -55,6 +55,7 @@ type Share = Callable[
 ]
 
 
+@attrs.define(kw_only=True, eq=False, slots=False)
 class Evaluator:
     """A core `Evaluate` over bound benchmark entries.
 
@@ -87,68 +88,60 @@ class Evaluator:
         charge: gets what each rollout and its verdict used; a `BudgetExceeded` of it ends a scoring, which is then missing.
     """
 
-    def __init__(
-        self,
-        benchmarks: Sequence[BoundBenchmark],
-        renderer: Renderer | None,
-        *,
-        seeds: Callable[..., int],
-        registry: Registry,
-        record: Recorder | None = None,
-        keep: Callable[[EvaluationResult], None] | None = None,
-        log: Log | None = None,
-        deterministic: bool = False,
-        score_untrained: bool = False,
-        selecting: str | None = None,
-        known: Iterable[EvaluationResult] = (),
-        expected_seconds: Mapping[str, float] | None = None,
-        make_model: MakeModel | None = None,
-        timeout_seconds: float = 600.0,
-        directory: Path | None = None,
-        endpoints: Any = None,
-        cache: ResultCache | None = None,
-        share: Share | None = None,
-        in_flight: int = IN_FLIGHT,
-        silent_seconds: float = SILENT_SECONDS,
-        hung: Callable[[str], None] = lambda _what: None,
-        charge: Callable[[Usage], None] | None = None,
-    ) -> None:
-        self.benchmarks = tuple(benchmarks)
-        self._seeds = seeds
-        self._record = record
-        self._keep_whole = keep
-        self._log = log
-        self._score_untrained = score_untrained
-        self._selecting = selecting
-        self._hung = hung
-        self._charge = charge or _for_free
-        self._share = share
+    benchmarks: Sequence[BoundBenchmark] = attrs.field(kw_only=False)
+    _renderer: Renderer | None = attrs.field(kw_only=False)
+    _seeds: Callable[..., int]
+    _registry: Registry
+    _record: Recorder | None = None
+    _keep_whole: Callable[[EvaluationResult], None] | None = attrs.field(default=None, alias="keep")
+    _log: Log | None = None
+    _deterministic: bool = False
+    _score_untrained: bool = False
+    _selecting: str | None = None
+    _known: Iterable[EvaluationResult] = ()
+    _expected_seconds: Mapping[str, float] = attrs.field(factory=dict)
+    _make_model: MakeModel | None = None
+    _timeout_seconds: float = 600.0
+    _directory: Path | None = None
+    _endpoints: Any = None
+    _cache: ResultCache | None = None
+    _share: Share | None = None
+    _in_flight: int = IN_FLIGHT
+    _silent_seconds: float = SILENT_SECONDS
+    _hung: Callable[[str], None] = attrs.field(default=lambda _what: None)
+    _charge: Callable[[Usage], None] = attrs.field(default=lambda _usage: None)
+
+    closings: int = attrs.field(default=0, init=False)
+    """Snapshots that began to be closed."""
+    _ctx: RunContext | None = attrs.field(default=None, init=False)
+    _pending: dict[tuple[int, str], BoundBenchmark] = attrs.field(factory=dict, init=False)
+    _asking: list[BoundBenchmark] = attrs.field(factory=list, init=False)
+    _snapshots: list[SamplingClient] = attrs.field(factory=list, init=False)
+    _closing: int = attrs.field(default=0, init=False)
+    _ended_by: str | None = attrs.field(default=None, init=False)
+    _results: list[EvaluationResult] = attrs.field(init=False)
+    _seconds: dict[str, float] = attrs.field(init=False)
+    _scorings: InFlight = attrs.field(init=False)
+    _rollouts: EntryRollouts = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._results, self._seconds = list(self._known), dict(self._expected_seconds)
+        self._scorings = InFlight(self._in_flight)
         self._rollouts = EntryRollouts(
-            renderer=renderer,
-            make_model=make_model,
-            verify=make_verify(registry),
-            seeds=seeds,
-            record=record,
-            deterministic=deterministic,
-            timeout_seconds=timeout_seconds,
-            silent_seconds=silent_seconds,
-            directory=directory,
-            endpoints=endpoints,
-            cache=cache,
-            hung=hung,
+            renderer=self._renderer,
+            make_model=self._make_model,
+            verify=make_verify(self._registry),
+            seeds=self._seeds,
+            record=self._record,
+            deterministic=self._deterministic,
+            timeout_seconds=self._timeout_seconds,
+            silent_seconds=self._silent_seconds,
+            directory=self._directory,
+            endpoints=self._endpoints,
+            cache=self._cache,
+            hung=self._hung,
             charge=self._charge,
         )
-        self._results: list[EvaluationResult] = list(known)
-        self._seconds = dict(expected_seconds or {})
-        self._ctx: RunContext | None = None
-        self._in_flight = InFlight(in_flight)
-        self._pending: dict[tuple[int, str], BoundBenchmark] = {}
-        self._asking: list[BoundBenchmark] = []
-        self._snapshots: list[SamplingClient] = []
-        self._closing = 0
-        self.closings = 0
-        """Snapshots that began to be closed."""
-        self._ended_by: str | None = None
 
     def bind(self, ctx: RunContext) -> None:
         """Tell the hooks of `ctx` about each scoring from here on."""
@@ -183,7 +176,7 @@ class Evaluator:
         Raises:
             StoreError: a scoring couldn't be put on record.
         """
-        await self._in_flight.wait()
+        await self._scorings.wait()
         return self.results
 
     def estimate(self, start: int, end: int) -> float | None:
@@ -288,7 +281,7 @@ class Evaluator:
         """
         self._ended_by = reason
         try:
-            left = await self._in_flight.end(CLOSE_SECONDS)
+            left = await self._scorings.end(CLOSE_SECONDS)
             if left and self._log is not None:
                 self._log.warning("evaluation.left_running", scorings=left, seconds=CLOSE_SECONDS)
             for snapshot in tuple(self._snapshots):
@@ -317,7 +310,7 @@ class Evaluator:
         self._snapshots.append(snapshot)
         self._pending |= {(step, benchmark.name): benchmark for benchmark in wanted}
         try:
-            await self._in_flight.start(lambda: self._score_each(wanted, step, snapshot))
+            await self._scorings.start(lambda: self._score_each(wanted, step, snapshot))
         except BaseException:
             await self._release(snapshot)
             raise
@@ -468,10 +461,6 @@ class Evaluator:
         if self._log is not None:
             level = self._log.info if event.endswith((".started", ".finished")) else self._log.warning
             level(event, benchmark=benchmark.name, split=benchmark.split, **facts)
-
-
-def _for_free(_usage: Usage) -> None:
-    """Charge no one."""
 
 
 def _scorings(benchmark: BoundBenchmark, start: int, end: int) -> int:

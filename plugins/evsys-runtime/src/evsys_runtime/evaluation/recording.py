@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import attrs
 
@@ -308,41 +308,61 @@ def finish_rollout(
     out of time before the model answered. A conversation that grew longer than the model's context is cut short, as one that
     ran out of time is, and no failure; so is one whose agent wanted more answers than it may have, whatever it made of that.
     """
-    turns, refused = model.turns_of(version), model.refused
-    own = said if isinstance(said, Rollout) else None
-    output = said if isinstance(said, str) else own.output if own else ""
-    ended = bool(turns) and (_is_overflow(failure) or (failure is not None and refused > 0))
-    failure = None if ended else failure
-    cut_short = timed_out or ended
-    if not output and turns and (own is not None or cut_short):
+    turns = model.turns_of(version)
+    ending = _ending_of(said, turns, failure, timed_out=timed_out, refused=model.refused > 0)
+    # The record of the model client counts, and the agent's own rollout where that client wasn't used.
+    own = said if isinstance(said, Rollout) else Rollout(task_id=task.task_id, sample_index=sample_index)
+    output = said if isinstance(said, str) else own.output
+    if not output and turns and (own is said or ending in ("timed out", "cut off")):
         output = turns[-1].message.content
-    if failure is None and not cut_short and not isinstance(said, Rollout | str):
+    if ending == "no rollout":
         failure = TypeError(f"the agent returned {type(said).__name__}, not a text or a Rollout")
-    told = own.error if own else None
-    if told is None and turns and turns[-1].finish_reason == "error":
-        told = "the service withheld or broke off the model's answer, as a content filter does"
-    error, score = _fault(failure, told, silent=timed_out and not turns)
+    error = own.error
+    if error is None and turns and turns[-1].finish_reason == "error":
+        error = "the service withheld or broke off the model's answer, as a content filter does"
+    error, score = _fault(None if ending == "cut off" else failure, error, silent=timed_out and not turns)
     return Rollout(
         task_id=task.task_id,
         sample_index=sample_index,
-        messages=(own.messages if own else ()) or model.messages,
-        turns=turns or (own.turns if own else ()),
+        messages=own.messages or model.messages,
+        turns=turns or own.turns,
         output=output,
         score=score,
         error=error,
-        truncated=(own is not None and own.truncated)
+        truncated=own.truncated
         or model.overflowed
-        or refused > 0
+        or model.refused > 0
         or any(turn.finish_reason == "length" for turn in turns),
-        timed_out=timed_out or (own is not None and own.timed_out),
+        timed_out=timed_out or own.timed_out,
         policy_version=version,
-        usage=attrs.evolve(model.usage if turns or own is None else own.usage, seconds=seconds),
+        usage=attrs.evolve(model.usage if turns or own is not said else own.usage, seconds=seconds),
         metadata={
-            **(own.metadata if own else {}),
-            **({"refused_calls": refused} if refused else {}),
+            **own.metadata,
+            **({"refused_calls": model.refused} if model.refused else {}),
             **({"not_finite": True} if model.not_finite else {}),
         },
     )
+
+
+type _Ending = Literal["returned", "no rollout", "timed out", "cut off", "failed"]
+
+
+def _ending_of(
+    said: Rollout | str | None,
+    turns: Sequence[Turn],
+    failure: BaseException | None,
+    *,
+    timed_out: bool,
+    refused: bool,
+) -> _Ending:
+    """How an agent ended; it is cut off where it would have gone on beyond the model's context or the answers that it may have."""
+    if turns and failure is not None and (refused or _is_overflow(failure)):
+        return "cut off"
+    if timed_out:
+        return "timed out"
+    if failure is not None:
+        return "failed"
+    return "returned" if isinstance(said, Rollout | str) else "no rollout"
 
 
 def _is_overflow(failure: BaseException | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark, load_benchmark, with_harness
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.failures import failure_of
-from evsys_runtime.evaluation.grader_check import GraderCheck
 from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
 from evsys_runtime.experiment.arm.backend import prepare_client
@@ -55,7 +54,7 @@ OUTPUT_DIR = ".evsys/evaluations"
 """Where these records lie in a project: alongside experiments, since they conclude nothing."""
 
 
-async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
+async def ascore(
     scored: SavedModel | BaseModel | NamedClient,
     entries: Sequence[BenchmarkConfig],
     *,
@@ -90,6 +89,7 @@ async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
     """
     started = time.monotonic()
     benchmarks = await in_background(_bind, entries, registry, project_root)
+    told: list[str] = []
     if isinstance(scored, SavedModel):
         pairs = zip(benchmarks, entries, strict=True)
         benchmarks = tuple(with_harness(bound, entry, scored.harness, registry) for bound, entry in pairs)
@@ -97,34 +97,21 @@ async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
         _api_model(scored, registry, project_root)  # before anything is recorded: its key may be missing
     if isinstance(scored, BaseModel):
         await in_background(_require_known, scored, registry)
-    told: list[str] = []
     benchmarks = await in_background(_mark_final_tests, benchmarks, project_root, told)
-    checks: Sequence[GraderCheck] | None = None
-    if not skip_grader_check:
-        checks = await check_graders(
-            entries, benchmarks, registry=registry, project_root=project_root, seed=seed
-        )
+    if isinstance(scored, SavedModel) and scored.harness.parts:
+        told.append(f"scored in what its run was scored in, unless you name another: {scored.harness.parts}")
+    checks = (
+        None
+        if skip_grader_check
+        else await check_graders(entries, benchmarks, registry=registry, project_root=project_root, seed=seed)
+    )
     asked = {
         "model": scored.asked,
         "benchmarks": [attrs.asdict(entry) for entry in entries],
         "seed": seed,
     }
     label = scored.label
-    record = ExperimentRecord.create(
-        project_root / OUTPUT_DIR,
-        label,
-        canonical_json(asked),
-        facts={
-            "model": label,
-            "provenance": collect(project_root),
-            "arms": [{"run_id": label}],
-            **benchmark_facts(benchmarks),
-        },
-    )
-    run = record.run(
-        label,
-        facts={"arm": label, "repeat": 0, "seed": seed},
-    )
+    record, run = _create_record(project_root, label, asked, benchmarks)
     keep_grader_checks(record, checks, Redactor.from_environment())
     status: Status = "cancelled"
     scores: dict[str, float | None] = {}
@@ -143,10 +130,6 @@ async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
             results=None if no_cache else Workspace(project_root).results(),
             told=told,
         )
-        if isinstance(scored, SavedModel) and scored.harness.parts:
-            work.told.append(
-                f"scored in what its run was scored in, unless you name another: {scored.harness.parts}"
-            )
         try:
             result = await work.result(label)
             warnings = (*(w for check in checks or () for w in check.warnings), *result.warnings, *work.told)
@@ -161,6 +144,19 @@ async def ascore(  # noqa: PLR0915 - the phases of an evaluation, in order
             run.close()
             record.note(status=status, finished=now(), scores=scores)
     return result
+
+
+def _create_record(
+    project_root: Path, label: str, asked: Mapping[str, Any], benchmarks: Sequence[BoundBenchmark]
+) -> tuple[ExperimentRecord, RunRecord]:
+    facts = {
+        "model": label,
+        "provenance": collect(project_root),
+        "arms": [{"run_id": label}],
+        **benchmark_facts(benchmarks),
+    }
+    record = ExperimentRecord.create(project_root / OUTPUT_DIR, label, canonical_json(asked), facts=facts)
+    return record, record.run(label, facts={"arm": label, "repeat": 0, "seed": asked["seed"]})
 
 
 def _scores(result: ArmResult) -> dict[str, float | None]:

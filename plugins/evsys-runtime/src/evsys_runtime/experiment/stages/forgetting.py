@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from evsys.types import ArmResult, EvaluationResult, Forgetting, LossTest, MetricValue
 from evsys_runtime.config.chain import learned_benchmark, stage_name
+from evsys_runtime.config.model import ContinualConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.stages.changes import Change, Limit, compare_stages
@@ -211,30 +213,21 @@ def _matrix(
 ) -> Forgetting:
     labels = _labels(next(iter(seeds.values())))
     by_seed = [_scores(rows, chain, results) for chain in seeds.values()]
+    # From here on a row of each is a benchmark, and a column the starting weights or a stage.
     known = [
-        [
-            [value for scores in by_seed if (value := scores[place][column]) is not None]
-            for column in range(len(labels))
-        ]
-        for place in range(len(rows))
+        [[value for value in of_seeds if value is not None] for of_seeds in zip(*of_row, strict=True)]
+        for of_row in zip(*by_seed, strict=True)
     ]
     cells = [
         [_mean_over_seeds(values, row.possible) for values in columns]
         for row, columns in zip(rows, known, strict=True)
     ]
-    left = [
-        [
-            _mean([_retained_share(row, scores[place], column) for scores in by_seed])
-            if column >= row.own
-            else None
-            for column in range(len(labels))
-        ]
-        for place, row in enumerate(rows)
+    retention = [
+        _retention(row, of_row, len(labels))
+        for row, of_row in zip(rows, zip(*by_seed, strict=True), strict=True)
     ]
-    changes = [
-        [_change(row, column, list(seeds.values()), results) for column in range(len(labels))] for row in rows
-    ]
-    continual = plan.experiment.continual
+    chains = list(seeds.values())
+    changes = [[_change(row, column, chains, results) for column in range(len(labels))] for row in rows]
     tests = [test for chain in seeds.values() for test in _loss_tests(plan, rows, chain, results)]
     return Forgetting(
         arm=name,
@@ -242,21 +235,44 @@ def _matrix(
         metrics=tuple(row.metric for row in rows),
         stages=tuple(labels),
         own=tuple(row.own for row in rows),
-        values=tuple(tuple(cell[0] for cell in row) for row in cells),
-        low=tuple(tuple(cell[1] for cell in row) for row in cells),
-        high=tuple(tuple(cell[2] for cell in row) for row in cells),
+        values=_part(cells, 0),
+        low=_part(cells, 1),
+        high=_part(cells, 2),
         scored=tuple(_counts(columns, len(seeds)) for columns in known),
-        retention=tuple(map(tuple, left)),
+        retention=tuple(retention),
         seeds=len(seeds),
-        minimum_retention=None if continual is None else continual.minimum_retention,
         stopped=tuple(f"{test.run}: {_test_text(test)}" for test in tests if test.outcome == "exceeded"),
-        changes=tuple(tuple(cell[0] for cell in row) for row in changes),
-        change_low=tuple(tuple(cell[1] for cell in row) for row in changes),
-        change_high=tuple(tuple(cell[2] for cell in row) for row in changes),
-        maximum_loss=None if continual is None else continual.maximum_loss,
-        level=continual.level if continual is not None and Limit.from_config(continual) is not None else None,
+        changes=_part(changes, 0),
+        change_low=_part(changes, 1),
+        change_high=_part(changes, 2),
         tests=tuple(tests),
+        **_limits(plan.experiment.continual),
     )
+
+
+def _limits(continual: ContinualConfig | None) -> dict[str, Any]:
+    if continual is None:
+        return {}
+    return {
+        "minimum_retention": continual.minimum_retention,
+        "maximum_loss": continual.maximum_loss,
+        "level": None if Limit.from_config(continual) is None else continual.level,
+    }
+
+
+def _part(cells: Sequence[Sequence[_Cell]], part: int) -> tuple[tuple[float | None, ...], ...]:
+    return tuple(tuple(cell[part] for cell in row) for row in cells)
+
+
+def _retention(
+    row: _Row, of_seeds: Sequence[Sequence[MetricValue | None]], columns: int
+) -> tuple[float | None, ...]:
+    """The mean over seeds of the share that each stage left; None for stages before the benchmark's own."""
+    after = (
+        _mean([_retained_share(row, values, column) for values in of_seeds])
+        for column in range(row.own, columns)
+    )
+    return *[None] * row.own, *after
 
 
 def _counts(columns: Sequence[Sequence[MetricValue]], seeds: int) -> tuple[int, ...]:
