@@ -127,6 +127,23 @@ def test_a_dataset_saved_to_disk_is_read(project, datasets):
         pull(hub(split="val"), "splits")
 
 
+def test_keys_that_a_row_never_had_are_not_read_as_null(project, datasets):
+    calls = [{"name": "find", "arguments": {"city": "Rome"}}, {"name": "find", "arguments": {"zip": 3}}]
+    datasets.Dataset.from_list([{"call": call, "note": None} for call in calls]).save_to_disk(
+        str(project / "saved")
+    )
+    datasets.Dataset.from_list([{"calls": calls}]).to_parquet(str(project / "folder" / "train.parquet"))
+    assert pull(hub(), "saved") == [{"call": call, "note": None} for call in calls]
+    assert pull(hub(), "folder") == [{"calls": calls}]
+
+
+def test_null_in_a_column_of_json_is_null(project, datasets):
+    features = datasets.Features({"json": datasets.Json()})
+    rows = [{"json": {"a": None}}, {"json": {"b": [None]}}]
+    datasets.Dataset.from_list(rows, features=features).save_to_disk(str(project / "saved"))
+    assert pull(hub(), "saved") == rows
+
+
 def test_a_run_reads_a_local_hub_folder_from_its_project(project, datasets):
     write(project / "folder" / "train.jsonl")
     config = {"hf_dataset": "folder", "hf_split": "train", "transforms": [{"kind": "jsonl_to_chat"}]}

@@ -327,3 +327,34 @@ def test_an_answer_without_text_may_be_meant(load, answer):
     data = load({"rows": [{"messages": messages}]})
     assert data.warnings == ()
     data.close()
+
+
+def tool_row(arguments, properties):
+    call = {"name": "find", "arguments": arguments}
+    tool = {
+        "type": "function",
+        "function": {"name": "find", "parameters": {"type": "object", "properties": properties}},
+    }
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}]
+    return {"messages": said, "tools": [tool]}
+
+
+def test_null_as_an_argument_or_parameter_of_a_tool_is_warned_of(load):
+    number = {"type": "integer"}
+    rows = [
+        tool_row({"city": "Rome", "zip": None}, {"zip": number}),
+        tool_row({"zip": 3}, {"city": None, "zip": number}),
+        tool_row({"zip": 3}, {"zip": {**number, "default": None}}),
+    ]
+    data = load({"rows": rows})
+    [warning] = data.warnings
+    assert "2 of 3 rows give null for an argument or parameter of a tool" in warning
+    data.close()
+
+
+@pytest.mark.parametrize("shape", ["chat", "prompt", "task"])
+def test_a_column_that_is_null_is_named_as_that(load, shape):
+    rows = [{"messages": None, "prompt": None, "task_id": None}]
+    column = {"chat": "messages", "prompt": "prompt", "task": "task_id"}[shape]
+    with pytest.raises(DataError, match=f"row 0: `{column}` is null"):
+        load({"rows": rows}, shape=shape)

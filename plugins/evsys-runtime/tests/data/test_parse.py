@@ -297,7 +297,7 @@ def test_the_folder_of_a_native_task_brings_its_own_tests():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"task_id": None}, "no `task_id`"),
+        ({"task_id": None}, "`task_id` is null"),
         ({"task_id": " "}, "`task_id` is ' '"),
         ({"task_id": True}, "`task_id` is True"),
         ({"instruction": None}, "task 't1': no `instruction`"),

@@ -118,7 +118,8 @@ class InMemoryStore:
 class HuggingFaceStore:
     """Datasets of the Hugging Face Hub, or of a local folder: one that `save_to_disk` wrote, or one of data files.
 
-    Times become ISO texts; all other values are as the dataset gives them.
+    Times become ISO texts. Keys inside a column that are null are left out: these datasets give all values of a column
+    the same keys, and null to those that a value never had.
     """
 
     name: ClassVar[str] = "hf"
@@ -160,7 +161,8 @@ class HuggingFaceStore:
         import asyncio
 
         dataset = await asyncio.to_thread(self._load, ref)
-        return (_plain_row(row) for row in dataset)
+        features = getattr(dataset, "features", None) or {}
+        return (_plain_row(row, features) for row in dataset)
 
     def _load(self, ref: str) -> Any:
         import datasets
@@ -200,15 +202,22 @@ def _split_of(loaded: Any, split: str) -> Any:
     return loaded[split]
 
 
-def _plain_row(row: Row) -> dict[str, Any]:
-    return {column: _plain(value) for column, value in row.items()}
+def _plain_row(row: Row, features: Mapping[str, Any]) -> dict[str, Any]:
+    return {column: _plain(value, features.get(column)) for column, value in row.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, feature: Any) -> Any:
+    """A value as JSON has it. `feature` is its type: a mapping of the keys that all values share, or a list of one type."""
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        of_items = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", None)
+        return [_plain(item, of_items) for item in value]
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        shared = feature if isinstance(feature, Mapping) else {}
+        return {
+            key: _plain(item, shared.get(key))
+            for key, item in value.items()
+            if item is not None or key not in shared
+        }
     return value

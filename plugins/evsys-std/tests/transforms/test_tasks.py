@@ -107,11 +107,13 @@ def test_attributes_of_values_are_out_of_reach():
         list(Template(template="{a.upper}", column="x")([row]))
 
 
-@pytest.mark.parametrize("row", [{"b": 1}, {"a": None}])
-def test_a_missing_value_fails_drops_or_is_empty(row):
-    with pytest.raises(RowProblem, match="no column 'a'"):
+@pytest.mark.parametrize(
+    ("row", "problem"), [({"b": 1}, "no column 'a'"), ({"a": None}, "column 'a' is null")]
+)
+def test_a_missing_value_fails_drops_or_is_empty(row, problem):
+    with pytest.raises(RowProblem, match=problem):
         list(Template(template="[{a}]", column="x")([row]))
     dropping = Template(template="[{a}]", column="x", missing="drop")
     assert list(dropping([row])) == []
-    assert dropping.dropped == {"no column 'a'": 1}
+    assert dropping.dropped == {problem: 1}
     assert one(Template(template="[{a}]", column="x", missing="empty"), row)["x"] == "[]"

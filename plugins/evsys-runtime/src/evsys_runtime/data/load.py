@@ -129,16 +129,23 @@ def load_dataset(
     warnings = (
         *dataset.warnings,
         *columns.warnings(source.report.source, len(dataset)),
-        *_empty_answers(source.report.source, parsed),
+        *_doubtful_answers(source.report.source or "rows", parsed),
     )
     return attrs.evolve(dataset, lineage=lineage, dropped=dropped, not_read=not_read, warnings=warnings)
 
 
-def _empty_answers(source: str, parsed: ParseReport) -> tuple[str, ...]:
-    if not parsed.empty_answers:
-        return ()
-    said = f"{parsed.empty_answers:,} of {parsed.rows:,} rows end with an empty answer, which teaches the model to say nothing"
-    return (f"{source or 'rows'}: {said}; leave them out with the transform `filter` if that isn't meant",)
+def _doubtful_answers(source: str, parsed: ParseReport) -> tuple[str, ...]:
+    """Warnings of answers that can be trained, and are seldom meant."""
+    warnings = []
+    if parsed.empty_answers:
+        said = f"{parsed.empty_answers:,} of {parsed.rows:,} rows end with an empty answer, which teaches the model to say nothing"
+        warnings.append(f"{source}: {said}; leave them out with the transform `filter` if that isn't meant")
+    if parsed.null_arguments:
+        said = f"{parsed.null_arguments:,} of {parsed.rows:,} rows give null for an argument or parameter of a tool"
+        warnings.append(
+            f"{source}: {said}; remove such keys if the rows came from a table, which fills in null for keys that a row lacks"
+        )
+    return tuple(warnings)
 
 
 def open_rows(

@@ -32,10 +32,12 @@ class ParseReport:
     """What typing found: how many rows can be used, and the problems of the others by their kind.
 
     `empty_answers` of the rows teach an answer without text, thoughts or tool calls: to say nothing.
+    `null_arguments` of them call tools with null for an argument, or show tools a parameter of which is null.
     """
 
     rows: int = 0
     empty_answers: int = 0
+    null_arguments: int = 0
     problems: ProblemCounter = attrs.field(factory=lambda: ProblemCounter(most_kinds=_MOST_KINDS))
 
     @property
@@ -82,7 +84,9 @@ def parse_rows(
         )
     make = SHAPES[shape]
     report = report if report is not None else ParseReport()
-    seen = kept = empty = 0  # counting in the report itself would cost more than all the rest of this loop
+    seen = kept = empty = null = (
+        0  # counting in the report itself would cost more than all the rest of this loop
+    )
     try:
         for row in rows:
             try:
@@ -94,7 +98,9 @@ def parse_rows(
                     break
             else:
                 kept += 1
-                empty += shape in {"chat", "pair"} and _answers_nothing(typed.messages[-1])
+                if shape in {"chat", "pair"}:
+                    empty += _answers_nothing(typed.messages[-1])
+                    null += _has_null_arguments(typed)
                 yield typed
             seen += 1
     except DataError:
@@ -102,7 +108,7 @@ def parse_rows(
             raise _problems(report, shape) from None
         raise
     finally:
-        report.rows, report.empty_answers = kept, empty
+        report.rows, report.empty_answers, report.null_arguments = kept, empty, null
     if len(report.problems) and (on_bad_row == "error" or not kept):
         raise _problems(report, shape)
 
@@ -113,6 +119,15 @@ def _answers_nothing(last: Message) -> bool:
         and (not last.content or last.content.isspace())
         and not (last.reasoning or last.tool_calls or last.weight == 0)
     )
+
+
+def _has_null_arguments(row: ChatMessagesRow) -> bool:
+    """Libraries of tables give all rows the same keys, and null to those that a row never had."""
+    calls = [call.arguments for message in row.messages if message.tool_calls for call in message.tool_calls]
+    shown = [schema.get("function", schema) for schema in row.tools]
+    parameters = [found.get("parameters") for found in shown if is_row(found)]
+    properties = [found.get("properties") for found in parameters if is_row(found)]
+    return any(None in found.values() for found in (*calls, *properties) if is_row(found))
 
 
 def _enough(report: ParseReport, most_problems: int | None) -> bool:
@@ -318,6 +333,8 @@ def _row_id(rest: dict[str, Any], index: int) -> str:
 
 def _missing(row: Mapping[str, Any], wanted: str, message: str) -> RowProblem:
     columns = [str(column) for column in row]
+    if wanted in columns:
+        return RowProblem(f"`{wanted}` is null")
     close = difflib.get_close_matches(wanted, columns, 1)
     has = f"it has {', '.join(columns[:12])}" if columns else "it has nothing else"
     return RowProblem(

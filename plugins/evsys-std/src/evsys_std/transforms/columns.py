@@ -60,7 +60,9 @@ def content_of(value: Any) -> bytes:
 
 
 def no_column(column: str, row: Row) -> RowProblem:
-    """The problem of a row that lacks a column."""
+    """The problem of a row that lacks a column, or has null in it."""
+    if row.get(column, MISSING) is None:
+        return RowProblem(f"column {column!r} is null")
     return RowProblem(
         f"no column {column!r}", f"no column {column!r}; the row has {', '.join(map(str, row))}"
     )
