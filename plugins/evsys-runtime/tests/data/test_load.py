@@ -10,6 +10,7 @@ import pytest
 
 from evsys import Registry
 from evsys.errors import ConfigError, DataError, PluginContractError, StoreError
+from evsys_runtime.data.cache import DatasetCache
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.data.scope import current_scope
 
@@ -358,3 +359,9 @@ def test_a_column_that_is_null_is_named_as_that(load, shape):
     column = {"chat": "messages", "prompt": "prompt", "task": "task_id"}[shape]
     with pytest.raises(DataError, match=f"row 0: `{column}` is null"):
         load({"rows": rows}, shape=shape)
+
+
+def test_a_problem_with_rows_of_a_store_names_the_folder_to_remove(load, tmp_path):
+    entry = DatasetCache(tmp_path / "cache").put("d", [{"error": "busy"}], {"source": "store", "ref": "d"})
+    with pytest.raises(DataError, match=f"are kept in {entry.directory}; remove it to pull them again"):
+        load(Data(dataset_id="d"), pull=lambda ref: entry)

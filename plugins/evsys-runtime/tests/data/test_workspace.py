@@ -273,3 +273,22 @@ def test_a_wrong_answer_of_a_store_is_not_kept(tmp_path, wrong, message):
     with pytest.raises(DataError, match=message):
         workspace.pull_dataset("fresh")
     assert list(workspace.pull_dataset("fresh").rows()) == [{"prompt": "a", "completion": "b"}]
+
+
+TASK = {"task_id": "1", "instruction": "a", "verifier": {"name": "exact", "expected": "b"}}
+
+
+def test_rows_of_a_store_that_are_no_tasks_are_not_kept_as_a_benchmark(tmp_path):
+    (tmp_path / ".evsys").mkdir()
+    store = _Mended([{"error": "too many requests"}])
+    store.answers[1] = [TASK]
+    workspace = Workspace(tmp_path, store=store)
+    with pytest.raises(DataError, match="(?s)the store's rows:1: .*no `task_id`"):
+        workspace.pull_benchmark("fresh")
+    assert list(workspace.pull_benchmark("fresh").rows()) == [TASK]
+
+
+def test_rows_that_transforms_make_tasks_of_are_kept_if_asked(tmp_path):
+    (tmp_path / ".evsys").mkdir()
+    workspace = Workspace(tmp_path, store=_Mended([{"question": "a"}]))
+    assert list(workspace.pull_benchmark("fresh", raw=True).rows()) == [{"question": "a"}]

@@ -42,7 +42,10 @@ from evsys_runtime.data.stored_data import ENTRY_MANIFEST as MANIFEST
 from evsys_runtime.data.stored_data import ENTRY_ROWS as ROWS
 from evsys_runtime.data.stored_data import Kind, find_entry, names_in
 
-__all__ = ["CachedData", "DatasetCache", "KnownRows", "rows_of_store"]
+__all__ = ["Accept", "CachedData", "DatasetCache", "KnownRows", "rows_of_store"]
+
+type Accept = Callable[[Path, str], None]
+"""Looks at the file and the hash of rows that were written, and raises if they must not be kept."""
 
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _ID = re.compile(r"\w[\w.-]*", re.ASCII)
@@ -160,9 +163,10 @@ class DatasetCache:
         *,
         id: str | None = None,
         ingredients: Mapping[str, Any] | None = None,
+        accept: Accept | None = None,
     ) -> CachedData:
         """`store` rows, and let the name `ref` represent them from now on."""
-        entry = self.store(rows, lineage, label=ref, id=id, ingredients=ingredients)
+        entry = self.store(rows, lineage, label=ref, id=id, ingredients=ingredients, accept=accept)
         self.name(ref, entry.id)
         return entry
 
@@ -174,7 +178,7 @@ class DatasetCache:
         label: str = "rows",
         id: str | None = None,
         ingredients: Mapping[str, Any] | None = None,
-        accept: Callable[[str], None] = lambda _content_hash: None,
+        accept: Accept | None = None,
     ) -> CachedData:
         """Store rows, streaming; the same rows under the same label are stored once.
 
@@ -185,7 +189,7 @@ class DatasetCache:
             id: the id that a store gave them, instead.
             ingredients: all that decided what the rows are (source hash, transforms, tokenizer, ...), so that a miss
                 can be explained; `find` looks for them.
-            accept: receives the hash of the rows before anything is kept; if it raises, nothing is.
+            accept: receives the file and the hash of the rows before anything is kept; if it raises, nothing is.
 
         Raises:
             StoreError: this id has other bytes, or the cache can't be written.
@@ -197,7 +201,8 @@ class DatasetCache:
         try:
             with storing(self.directory):
                 facts = _write_rows(temporary / ROWS, rows)
-            accept(facts["content_hash"])
+            if accept is not None:
+                accept(temporary / ROWS, facts["content_hash"])
             facts["id"] = id or _id_of(label, facts["content_hash"])
             return self._publish(temporary, label, facts, lineage, ingredients)
         finally:

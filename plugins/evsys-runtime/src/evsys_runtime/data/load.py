@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,11 +29,12 @@ of one of these. It raises `StoreError` when the store can't be reached and noth
 
 @attrs.define(kw_only=True)
 class Source:
-    """Rows before any transform, with how to name them."""
+    """Rows before any transform, with how to name them. `pulled` is the folder of rows that were pulled from a store."""
 
     rows: Iterable[Mapping[str, Any]]
     report: ReadReport
     lineage: Mapping[str, Any]
+    pulled: Path | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -107,16 +109,17 @@ def load_dataset(
         parsed, columns = ParseReport(), ColumnUse()
         if follow is not None:
             follow(lambda: parsed.rows + sum(stage.taken + stage.rows_out for stage in stages))
-        dataset = MaterializedDataset.from_rows(
-            opened.rows if limit is None else _first(opened.rows, limit),
-            shape,
-            spool_dir=spool_dir,
-            on_bad_row=opened.on_bad_row,
-            place=opened.place,
-            report=parsed,
-            columns=columns,
-            warnings=source.warnings,
-        )
+        with _naming_pulled(source):
+            dataset = MaterializedDataset.from_rows(
+                opened.rows if limit is None else _first(opened.rows, limit),
+                shape,
+                spool_dir=spool_dir,
+                on_bad_row=opened.on_bad_row,
+                place=opened.place,
+                report=parsed,
+                columns=columns,
+                warnings=source.warnings,
+            )
         if opened.replay is not None:  # how many rows were drawn is known now
             lineage = (*lineage, opened.replay.lineage)
         cut_short = limit is not None and parsed.rows + parsed.skipped.total() == limit
@@ -132,6 +135,18 @@ def load_dataset(
         *_doubtful_answers(source.report.source or "rows", parsed),
     )
     return attrs.evolve(dataset, lineage=lineage, dropped=dropped, not_read=not_read, warnings=warnings)
+
+
+@contextmanager
+def _naming_pulled(source: Source) -> Iterator[None]:
+    """A problem with rows that a store gave says where they are kept: they aren't asked for again."""
+    try:
+        yield
+    except DataError as exc:
+        if source.pulled is not None:
+            kept = f"the store's rows are kept in {source.pulled}; remove it to pull them again"
+            exc.hint = kept if exc.hint is None else f"{exc.hint}; {kept}"
+        raise
 
 
 def _doubtful_answers(source: str, parsed: ParseReport) -> tuple[str, ...]:
@@ -297,7 +312,10 @@ def _pull(config: Any, reference: str, scope: DataScope, pull: Pull | None) -> S
     content_hash = getattr(found, "content_hash", None)
     if content_hash is not None:
         lineage["content_hash"] = content_hash
-    return _file_source(config, Path(rows_path), reference, lineage)
+    source = _file_source(config, Path(rows_path), reference, lineage)
+    if getattr(found, "lineage", {}).get("source") == "store":
+        source.pulled = Path(rows_path).parent
+    return source
 
 
 def _no_source(kind: str | None, path: str) -> Problem:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from evsys.errors import ConfigError, DataError, StoreError, boundary
 from evsys_record.hashing import file_digest
-from evsys_runtime.data.cache import CachedData, DatasetCache, rows_of_store
+from evsys_runtime.data.cache import Accept, CachedData, DatasetCache, rows_of_store
 from evsys_runtime.data.readers import ReadReport, read_rows
 from evsys_runtime.data.result_store import ResultStore
 from evsys_runtime.data.stored_data import (
@@ -129,7 +129,7 @@ class Workspace:
             return entry
         known = cache.get(found.ref, verify=False)
 
-        def refuse_changes(content_hash: str) -> None:
+        def refuse_changes(_path: Path, content_hash: str) -> None:
             if known is not None and known.content_hash != content_hash:
                 following = f"{found.ref.partition('/')[0]}/v{found.newest + 1}/"
                 raise DataError(
@@ -149,17 +149,21 @@ class Workspace:
         cache.name(found.ref, entry.id)
         return entry
 
-    def pull_benchmark(self, name_or_id: str) -> CachedData:
+    def pull_benchmark(self, name_or_id: str, *, raw: bool = False) -> CachedData:
         """Tasks of a benchmark: `<id>`, `<name>`, or `benchmark/<name>` and `validation/<name>` where both exist.
 
+        Args:
+            name_or_id: what to pull.
+            raw: the transforms of an entry make tasks of what the store gives; otherwise only tasks are kept.
+
         Raises:
-            DataError: there is no such benchmark, two have this name, or a line can't be read.
+            DataError: there is no such benchmark, two have this name, a line can't be read, or the store gave no tasks.
             StoreError: the cache can't be written or is corrupt, or the store failed.
         """
         try:
             found = find_benchmark(self.root, name_or_id)
         except DataError as error:
-            return self._pull(name_or_id, "benchmarks", error)
+            return self._pull(name_or_id, "benchmarks", error, accept=None if raw else _require_tasks)
         cache = self.cache("benchmarks")
         if found.in_cache:
             return _entry(cache, found)
@@ -172,7 +176,7 @@ class Workspace:
         """Names of the project's own datasets."""
         return own_datasets(self.root)
 
-    def _pull(self, ref: str, kind: Kind, error: DataError) -> CachedData:
+    def _pull(self, ref: str, kind: Kind, error: DataError, *, accept: Accept | None = None) -> CachedData:
         """What the store has by this id or name; `error` is that it isn't here."""
         if self._store is None or not error.facts.get("unknown"):
             raise error
@@ -184,7 +188,8 @@ class Workspace:
 
                 with ThreadPoolExecutor(1) as thread:  # this one may have an event loop
                     rows = thread.submit(asyncio.run, _iterate_rows(rows)).result()
-            return self.cache(kind).put(ref, rows_of_store(rows, ref), {"source": "store", "ref": ref})
+            lineage = {"source": "store", "ref": ref}
+            return self.cache(kind).put(ref, rows_of_store(rows, ref), lineage, accept=accept)
 
     def _rows(self, path: Path) -> Iterator[dict[str, Any]]:
         return read_rows(path, report=ReadReport(source=path.relative_to(self.root).as_posix()))
@@ -197,6 +202,12 @@ class Workspace:
             "file": file_digest(path),
             "metadata": file_digest(metadata) if metadata.is_file() else None,
         }
+
+
+def _require_tasks(path: Path, _content_hash: str) -> None:
+    from evsys_runtime.data.benchmark import load_tasks
+
+    load_tasks(path, name="the store's rows")
 
 
 async def _iterate_rows(rows: Awaitable[Iterable[Mapping[str, Any]]]) -> Iterable[Mapping[str, Any]]:
