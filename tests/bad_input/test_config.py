@@ -311,7 +311,7 @@ def test_a_metric_that_can_not_be_computed_is_refused(lab, metrics, said):
         ("CON", "-_con"),
         ("a:b*c?", "-a-b-c"),
         ("x" * 3000, r"-x+-[0-9a-f]{8}"),
-        ("日本語 🎉", "-unnamed-[0-9a-f]{8}"),
+        ("日本語 🎉", "-ribenyu-[0-9a-f]{8}"),
         (". .", "-unnamed-[0-9a-f]{8}"),
     ],
 )

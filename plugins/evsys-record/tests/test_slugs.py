@@ -23,16 +23,30 @@ RESERVED = {"con", "prn", "aux", "nul", *(f"com{n}" for n in range(10)), *(f"lpt
         ("../../etc", "etc"),
         ("trailing. ", "trailing"),
         ("a_b.c-d", "a_b.c-d"),
+        ("Łódź – smörgåsbord", "lodz-smorgasbord"),
     ],
 )
 def test_known_names(text, expected):
     assert slug(text) == expected
 
 
-def test_texts_of_which_nothing_is_left_stay_different():
-    first, second = slug("实验一"), slug("实验二")
-    assert first != second
-    assert first.startswith("unnamed-")
+@pytest.mark.parametrize(
+    ("text", "readable"),
+    [
+        ("实验一", "shiyanyi"),
+        ("Привет, мир", "privet-mir"),
+        ("한국어 2", "hangugeo-2"),
+        ("हिन्दी", "hindi"),
+        ("lr 学习率 0.1", "lr-xuexilu-0.1"),
+    ],
+)
+def test_other_scripts_are_written_as_they_are_pronounced(text, readable):
+    assert re.fullmatch(rf"{re.escape(readable)}-[0-9a-f]{{8}}", slug(text))
+
+
+@pytest.mark.parametrize(("first", "second"), [("实验", "试验"), ("?", "!")])
+def test_texts_that_come_to_the_same_letters_stay_different(first, second):
+    assert slug(first) != slug(second)
 
 
 def test_long_texts_stay_different():

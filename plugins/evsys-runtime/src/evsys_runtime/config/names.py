@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
+
+from evsys_record.slugs import latin
 
 __all__ = ["MAX_LENGTH", "slug"]
 
@@ -15,14 +16,12 @@ _RESERVED = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", 
 def slug(text: str, *, max_length: int = MAX_LENGTH) -> str:
     """Lower case `a-z 0-9 . _ -`, never empty, never reserved, the same for the same text.
 
-    Text that loses letters on the way (other scripts, or beyond `max_length`) ends with a short hash of the whole, so
-    that two names don't fall together.
+    Text that is in another script, or longer than `max_length`, ends with a short hash of the whole, so that two names don't
+    fall together.
     """
-    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("ascii").lower()
-    lost = any(char.isalnum() and not unicodedata.normalize("NFKD", char)[0].isascii() for char in text)
-    plain = plain.replace("+", "")
-    name = re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9._-]+", "-", plain)).strip("-._")
-    if lost or not name or len(name) > max_length:
+    plain, same = latin(text)
+    name = re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9._-]+", "-", plain.replace("+", ""))).strip("-._")
+    if not same or not name or len(name) > max_length:
         mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
         name = f"{name[: max_length - 9].rstrip('-._')}-{mark}".lstrip("-")
     if name.partition(".")[0] in _RESERVED:
