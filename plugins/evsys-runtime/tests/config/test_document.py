@@ -98,6 +98,11 @@ def test_unicode_line_separators_are_no_line_breaks():
     assert document.keys["$.b"] == (2, 1)
 
 
+def test_unquoted_text_keeps_a_next_line_character():
+    document = loads("a: x\u0085y\nx\u0085y: !!str x\u0085y\n")
+    assert document.tree == {"a": "x\u0085y", "x\u0085y": "x\u0085y"}
+
+
 # --- syntax --------------------------------------------------------------------------------------------------------
 
 

@@ -76,13 +76,14 @@ def compose(text: str, source: str) -> tuple[Node | None, list[Problem]]:
     Raises:
         ConfigError: a syntax error, several documents, an unknown alias, or nesting beyond the bounds.
     """
-    from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.reader import ReaderError
 
+    from evsys_runtime.config.yaml_events import parse_events
+
     stand_in = _stand_in(text)
-    composer = _Composer(YAML(typ="safe", pure=True).parse(text.replace(_NEL, stand_in)), source, stand_in)
     try:
+        composer = _Composer(parse_events(text.replace(_NEL, stand_in)), source, stand_in)
         root = composer.document()
     except MarkedYAMLError as exc:
         raise _syntax_error(exc, source) from exc
@@ -212,18 +213,19 @@ class _Composer:
         return node
 
     def _scalar(self, event: Any, position: tuple[int, int]) -> Node:
-        plain = not event.style
-        literal = event.value if plain else None
-        tag = event.tag if event.tag != "!" else None
-        value: Scalar = join_surrogates(event.value.replace(self.stand_in, _NEL))
-        foreign = _foreign(tag, "str", "int", "float", "bool", "null")
+        tag, text = event.tag, event.value.replace(self.stand_in, _NEL)
+        literal = None if event.style else text
+        foreign = _foreign(None if tag == "!" else tag, "str", "int", "float", "bool", "null")
+        value: Scalar = text
         try:
             if tag in CORE_TAGS and foreign is None:
-                value = resolve_as(CORE_TAGS[tag], event.value)
-            elif tag is None and event.tag is None and plain:
-                value = resolve(event.value)
+                value = resolve_as(CORE_TAGS[tag], text)
+            elif tag is None and literal is not None:
+                value = resolve(literal)
         except ValueError as exc:
             return Node(position=position, literal=literal, tag=foreign, fault=str(exc))
+        if isinstance(value, str):
+            value = join_surrogates(value)
         return Node(position=position, value=value, literal=literal, tag=foreign)
 
     def _fatal(self, event: Any, message: str, hint: str) -> ConfigError:
