@@ -1,4 +1,4 @@
-"""What importing the plugins of a distribution costs and does, seen in a process in which none of them is imported yet."""
+"""The cost and the side effects of importing the plugins of a distribution, measured in a fresh process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ type Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Import:
-    """What importing one plugin does.
+    """The effects of importing one plugin.
 
-    `label` is how messages call it. `seconds` is what its module takes beyond what the plugins before it have imported,
-    `said` what it prints, `network` what it asked for there, `heavy` the packages of `HEAVY` that it or its schema brings in.
+    `label` is its name in messages. `seconds` is the time its module takes beyond the imports of earlier plugins,
+    `said` the printed text, `network` the requested addresses, `heavy` the packages of `HEAVY` that it or its
+    schema brings in.
     """
 
     label: str

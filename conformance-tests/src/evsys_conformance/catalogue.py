@@ -1,4 +1,4 @@
-"""What the suite asks of each kind, as data: for documentation, and for whoever wants to know before a run."""
+"""The requirements of the suite for each kind, as data: for documentation, and to look them up before a run."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def fixtures_of(kind: str) -> list[FixtureInfo]:
 
 
 def words_of(kind: str) -> list[WordInfo]:
-    """What a plugin of a kind may say in its attribute `conformance`, the words of every plugin first.
+    """The keys that a plugin of a kind may have in its attribute `conformance`, those of every plugin first.
 
     Raises:
         KeyError: there is no such kind.

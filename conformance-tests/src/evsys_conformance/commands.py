@@ -74,7 +74,7 @@ def _tell_of_lists() -> None:
 
 
 def _instead_of_folder(name: str) -> str:
-    """What to do for the plugins of a folder, which is not a distribution."""
+    """A hint for the plugins of a folder, which is not a distribution."""
     from tomllib import TOMLDecodeError, loads
 
     try:

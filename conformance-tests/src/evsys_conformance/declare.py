@@ -42,7 +42,7 @@ def check[F: Callable[..., Any]](
 
 
 def check_of(function: Any) -> Check | None:
-    """What a test method says of itself, or None where it is no check."""
+    """The description of a test method, or None if it is not a check."""
     found = getattr(function, _ATTRIBUTE, None)
     return found if isinstance(found, Check) else None
 
@@ -70,7 +70,7 @@ def first_paragraph(value: object) -> str:
 
 
 def words_of(cls: type) -> dict[str, str]:
-    """What a plugin may say in its attribute `conformance`, by word, for plugins that a class measures."""
+    """The keys of the attribute `conformance`, with their meanings, for plugins that a class checks."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         found |= vars(base).get("words", {})

@@ -32,22 +32,22 @@ class FakeCall:
 
     @property
     def text(self) -> str:
-        """What was said last."""
+        """The text of the last message."""
         return self.messages[-1].content if self.messages else ""
 
 
 class FakeModel:
     """An `InferenceClient` that answers from a list, by a function of the conversation, or always alike.
 
-    It counts a token for each byte of UTF-8, so usage and token ids are told without a tokenizer.
+    It counts a token for each byte of UTF-8, so usage and token ids are known without a tokenizer.
 
     Args:
         answers: one answer for all calls; a sequence, of which each call takes the next; or a function of the messages.
-        latency: seconds until a call is answered, or a function of the call that says them.
+        latency: seconds until a call is answered, or a function that computes them from the call.
         held: calls wait until `release` lets them continue; a call that no one releases waits until it is cancelled.
 
     Attributes:
-        calls: what was asked so far.
+        calls: the calls so far.
         running: calls that wait now.
         most_running: most calls that waited at once.
         usage: what all completions used together.

@@ -1,6 +1,6 @@
-"""How a check tells a plugin's author what is wrong: what, the value seen, and what the contract wants.
+"""How a check reports a fault to a plugin's author: the fault, the value seen, and the contract.
 
-A finding has no traceback of the suite, which would say nothing to a plugin's author. If the plugin itself raises, its
+A finding has no traceback of the suite, which is of no use to a plugin's author. If the plugin itself raises, its
 traceback stays.
 """
 
@@ -30,7 +30,7 @@ _SHORT = 100
 
 
 class Words(str):
-    """What was seen, told in words: shown as it is, where a value is shown by its repr."""
+    """A value seen, described in words: printed as it is, whereas other values are printed by their repr."""
 
     __slots__ = ()
 
@@ -116,7 +116,7 @@ def as_number(value: Any) -> float | None:
 
 
 def place_of(kind: str | None) -> str:
-    """Where the contract of a kind is written down: what can be imported, and the page of the documentation."""
+    """The places that document the contract of a kind: the importable protocol, and the page of the documentation."""
     from evsys import hookspecs, protocols
 
     name = (kind or "").title().replace("_", "")

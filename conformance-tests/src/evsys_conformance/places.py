@@ -1,4 +1,4 @@
-"""Where in a plugin's code something happened."""
+"""Locates an event in a plugin's code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def place_in_package(exc: BaseException, package: str) -> str | None:
 
 
 def place_of_waiting() -> str | None:
-    """Where a plugin waits in a task of the loop that runs in this thread; None where none does."""
+    """The place where a plugin waits in a task of this thread's running loop; None if none does."""
     try:
         tasks = asyncio.all_tasks()
     except RuntimeError:  # there is no loop

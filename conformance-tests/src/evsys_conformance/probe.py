@@ -67,7 +67,7 @@ def _seen(registry: Registry, entry: PluginEntry, heavy: frozenset[str]) -> dict
 
 
 def _own_time() -> float:
-    """Seconds that pass, without those in which other processes had the cores, where Linux tells them."""
+    """Elapsed seconds, without those in which other processes had the cores, if Linux reports them."""
     try:
         waited = int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
@@ -77,7 +77,7 @@ def _own_time() -> float:
 
 @contextmanager
 def _prints() -> Iterator[list[str]]:
-    """What is written to standard output and standard error meanwhile, by whatever means; the list is filled at the end."""
+    """Capture standard output and standard error at the level of file descriptors; the list is filled at the end."""
     said: list[str] = []
     with TemporaryFile() as file:
         kept = [(fd, os.dup(fd)) for fd in (1, 2)]

@@ -26,7 +26,7 @@ REPORT: pytest.StashKey[Report] = pytest.StashKey()
 HUNG: pytest.StashKey[dict[tuple[str, str], str]] = pytest.StashKey()
 """The check in which each plugin hung, by `owner_of`."""
 _RAISED: pytest.StashKey[dict[tuple[str, str, str], str]] = pytest.StashKey()
-"""The check in which each exception of a plugin was met first, by `owner_of` and what is told of it."""
+"""The check in which each exception of a plugin was met first, by `owner_of` and its description."""
 _WATCHDOG: pytest.StashKey[Watchdog] = pytest.StashKey()
 _SECONDS = 30.0
 
@@ -229,7 +229,8 @@ def _limited(item: pytest.Item) -> Iterator[None]:
 
 
 def _set_watchdog(config: pytest.Config) -> None:
-    """Keep standard error as it is before pytest captures it: a process that can't continue tells there where it was.
+    """Keep standard error as it is before pytest captures it: a process that can't continue prints there where it
+    was.
 
     With `faulthandler_timeout` pytest does that itself, and there is one such timer in a process.
     """
@@ -256,7 +257,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> Any:
-    """Keep what a check said, and tell an author whose plugin fails it what the contract wants."""
+    """Keep the outcome of a check, and print the contract for a plugin that fails it."""
     report: pytest.TestReport = yield
     collected = item.config.stash.get(REPORT, None)
     if collected is not None:
@@ -270,7 +271,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
 
 def _place_in_plugin(item: pytest.Item, call: pytest.CallInfo[Any]) -> str | None:
-    """Where in a plugin's own package a check failed; None for what isn't from an entry point, or happened elsewhere."""
+    """The place in a plugin's own package where a check failed; None if it isn't from an entry point or failed
+    elsewhere.
+    """
     entry = getattr(getattr(item, "callspec", None), "params", {}).get("entry_point")
     if call.excinfo is None or entry is None or not hasattr(entry, "value"):
         return None

@@ -1,4 +1,4 @@
-"""What the checks said, as a document that a plugin can publish, and as a table."""
+"""The results of the checks, as a document that a plugin can publish and as a table."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ type Word = Literal["passed", "failed", "skipped", "xfailed", "not run"]
 
 @dataclass
 class Outcome:
-    """What one check said of one plugin (None for an object that a subclass made), or of one distribution (then `kind` is
-    None).
+    """The outcome of one check of one plugin (None for an object that a subclass made), or of one distribution
+    (then `kind` is None).
 
-    `contract` is what the check asks for, `documented` where that is written down. `reason` is what is wrong for a failed
-    check, and why for one that was skipped or is known to fail. `seconds` is the check's own time, without its fixtures.
-    `behaviour` is true for a check of the kind's own that calls what the plugin does; others look at its import, params and
-    declarations.
+    `contract` is the tested requirement, `documented` the place where it is documented. `reason` is the fault of a
+    failed check, or why one was skipped or is known to fail. `seconds` is the check's own time, without its
+    fixtures. `behaviour` is true for a check of the kind's own that calls the plugin; others look at its import,
+    params and declarations.
     """
 
     check: str
@@ -88,7 +88,7 @@ class Report:
         self._outcomes[nodeid] = outcome
 
     def of(self, nodeid: str) -> Outcome | None:
-        """What is known of a check."""
+        """The facts about a check."""
         return self._outcomes.get(nodeid)
 
     def leave_out(self, nodeid: str) -> None:

@@ -1,4 +1,4 @@
-"""Which refusals of a Config no schema can tell in advance: rules of its own, over a value or over several fields."""
+"""The refusals of a Config that no schema can predict: rules of its own, over a value or over several fields."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["fields_read_more_widely", "is_own_rule"]
 def is_own_rule(config: type, tree: Mapping[str, Any], problem: Problem) -> bool:
     """True when a problem can come from a rule that the Config's author wrote in Python.
 
-    Such are rules over several fields, which are told at the object that holds them, and validators other than those
-    of attrs, which are told at their field.
+    Such are rules over several fields, which are reported at the object that holds them, and validators other than
+    those of attrs, which are reported at their field.
     """
     path = _keys(problem.path)
     value: Any = tree
@@ -52,7 +52,7 @@ _FIRST = {"BeforeValidator", "WrapValidator", "PlainValidator"}
 
 
 def _metadata(info: Any) -> Iterator[Any]:
-    """What `Annotated` says of a field, and of what its annotation is made of."""
+    """The `Annotated` metadata of a field, and of the parts of its annotation."""
     yield from info.metadata
     parts = [info.annotation]
     while parts:

@@ -59,7 +59,7 @@ class Log:
 
 @dataclass
 class Record:
-    """What a run recorded, in memory."""
+    """The record of a run, in memory."""
 
     steps: list[int] = field(default_factory=list)
     values: list[tuple[int, dict[str, float]]] = field(default_factory=list)

@@ -40,7 +40,7 @@ class Selection:
         return sorted({entry.distribution for entry in self.entries})
 
     def imports(self, distribution: str) -> dict[tuple[str, str], Import]:
-        """What importing its entries does, by kind and qualified name; looked at once, in a process of its own."""
+        """The effects of importing its entries, by kind and qualified name; measured once, in a process of its own."""
         from evsys_conformance.budget import imports_of
 
         if distribution not in self._imports:

@@ -45,7 +45,7 @@ class Method:
 
     @property
     def asyncness_fault(self) -> str | None:
-        """What is wrong with `async def` or its absence."""
+        """The fault if `async def` is used or missing against the protocol."""
         if self._protocol.__name__ in _FREE_ASYNCNESS:
             return None
         if inspect.iscoroutinefunction(self._asked) == _is_async(self._own):
@@ -105,7 +105,7 @@ def methods_of(kind: str, plugin: Any) -> list[Method]:
 
 
 def _found(plugin: type, name: str) -> tuple[Any, bool]:
-    """What a class has under a name, and whether it is called with the object before the rest."""
+    """The attribute of a class by name, and whether the object is its first argument."""
     for base in plugin.__mro__:
         if name in vars(base):
             own = vars(base)[name]

@@ -69,6 +69,6 @@ class Subject:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What it says of itself in `conformance`."""
+        """Its attribute `conformance`."""
         said = getattr(self.load(), "conformance", {})
         return dict(said) if isinstance(said, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The toy task: a question's one telling word decides the answer. Learnt in a few steps by anything that learns."""
+"""The toy task: one word of the question decides the answer. Learnt in a few steps by anything that learns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def rows(shape: str) -> Rows:
 
 
 def as_dataset(data: Any, shape: str) -> Any:
-    """What a run hands to an algorithm: a dataset as it is, or a list of typed rows, or of rows as a data file has them."""
+    """The data that a run hands to an algorithm: a dataset as it is, or a list of typed rows, or of rows as a data
+    file has them.
+    """
     if hasattr(data, "fingerprint"):
         return data
     if not isinstance(data, list | tuple):

@@ -208,8 +208,9 @@ _BOUNDARIES: dict[str, type[EvsysError]] = {
 
 
 PLUGIN_FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
-"""What a call into plugin code may end with that is the plugin's failure: one that calls `sys.exit()` must not end the
-process without a word. Cancellation and Ctrl-C are none."""
+"""Exceptions from plugin code that count as the plugin's failure: a plugin that calls `sys.exit()` must not end the
+process silently. Cancellation and Ctrl-C don't count.
+"""
 
 
 _entered: ContextVar[tuple[str, str] | None] = ContextVar("evsys_boundary", default=None)
@@ -223,7 +224,9 @@ def entered(context: Context) -> tuple[str, str] | None:
 def stalled_at(
     name: str, plugin: str, message: str, *, run_id: str | None = None, hint: str | None = None
 ) -> EvsysError:
-    """The error of the boundary `name` for code that never came back; `facts["stalled"]` tells it from a failure."""
+    """The error of the boundary `name` for code that never came back; `facts["stalled"]` distinguishes it from a
+    failure.
+    """
     return _BOUNDARIES[name](message, hint=hint, plugin=plugin, run_id=run_id, stalled=True)
 
 

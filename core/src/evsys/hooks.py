@@ -27,7 +27,7 @@ __all__ = ["HookManager"]
 _LOG = logging.getLogger("evsys.hooks")
 
 _GONE = {errno.EPIPE, errno.EIO}
-"""What writing to a pipe without a reader, or to a closed terminal, fails with: it will fail each time."""
+"""Errors of writing to a pipe without a reader or to a closed terminal: every later write fails as well."""
 
 
 class _HungError(Exception):
@@ -46,9 +46,9 @@ class _Listeners(pluggy.PluginManager):
 class HookManager:
     """The listeners of an experiment, or by `child` those of one of its runs.
 
-    `log` is told of listeners that fail; without it the logger `evsys.hooks` of the standard library is. A listener that
-    fails is told of what comes next as well, unless whatever it writes to is gone, or it didn't come back within `seconds`: it is
-    left out from then on. Only what is awaited can be given up. `hung` is told just before that.
+    Failures of listeners are logged to `log`, by default the logger `evsys.hooks` of the standard library. A
+    listener that fails still gets the next event, unless the file it writes to is gone or it didn't return within
+    `seconds`: it is left out from then on. Only awaited calls can be given up; `hung` is called just before that.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class HookManager:
             raise PluginContractError(f"listener {label!r} can't be registered: {exc}") from exc
 
     def close(self) -> None:
-        """Tell no one anything any more: what this belongs to has ended, whoever still emits."""
+        """Call no listener any more: the experiment or run has ended, even if something still emits."""
         self._closed = True
 
     async def emit(self, hook: str, /, **arguments: Any) -> list[Any]:
-        """Tell every listener, in the order of registration, and return the results that aren't None."""
+        """Call every listener, in the order of registration, and return the results that aren't None."""
         results = [await self._tell(listener, hook, arguments) for listener in self._heard_by(hook)]
         return [result for result in results if result is not None]
 

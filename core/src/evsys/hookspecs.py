@@ -45,9 +45,10 @@ def evsys_experiment_finished(result: ExperimentResult) -> None:
 
 @hookspec
 def evsys_run_started(ctx: RunContext, total_steps: int | None, estimate: Mapping[str, float] | None) -> None:
-    """An arm begins to train; `total_steps` is None where unknown. `estimate` has the `seconds` and `peak_bytes` that the
-    backend expects of the `steps` to come, and `scoring_seconds` where it is known how long the scorings take; None where the backend
-    can't tell. If training samples it has `sampled_tokens`, the most that a step samples: then it is what that takes at most.
+    """An arm begins to train; `total_steps` is None where unknown. `estimate` has the `seconds` and `peak_bytes`
+    that the backend expects of the `steps` to come, and `scoring_seconds` if the duration of the evaluations is
+    known; None if the backend has no estimate. If training samples, it has `sampled_tokens`, the most tokens that a
+    step samples, and is an upper bound.
     """
 
 

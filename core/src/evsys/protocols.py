@@ -254,12 +254,12 @@ class TrainingClient(Protocol):
 
 
 class Backend(Protocol):
-    """Where a model trains. One object a run. `capabilities` and `honours` are class attributes.
+    """Trains a model. One object a run. `capabilities` and `honours` are class attributes.
 
     Known capabilities: custom_loss, loss_fns:<name>, resume, prompt_logprobs, top_logprobs, top_prompt_logprobs,
-    averaged_weights, concurrent_runs, full_finetune, deterministic. `honours` names the run options that aren't ignored. One that trains elsewhere may
-    offer `async preflight(model: ModelSpec)`, which asks the other side whether it can and makes nothing: what is wrong is a
-    `ConfigError`.
+    averaged_weights, concurrent_runs, full_finetune, deterministic. `honours` names the run options that aren't
+    ignored. One that trains elsewhere may offer `async preflight(model: ModelSpec)`, which asks the other side
+    whether it can train the model, and creates nothing: a problem is a `ConfigError`.
     """
 
     capabilities: frozenset[str]
@@ -269,8 +269,8 @@ class Backend(Protocol):
     ) -> TrainingClient:
         """Load the model, with its state from `restore` if given.
 
-        A further parameter `deterministic: bool`, with a default, is told whether the run must give the same bits each time; one
-        called `log` gets the `Log` of the run.
+        A further parameter `deterministic: bool`, with a default, says whether the run must give the same bits each
+        time; one called `log` gets the `Log` of the run.
         """
 
     async def teardown(self, client: TrainingClient | None) -> None:
@@ -317,17 +317,18 @@ class RolloutMetric(Protocol):
 
 
 class DataStore(Protocol):
-    """Where rows come from. The cache keeps what was pulled by content."""
+    """A source of rows. The cache stores pulled rows by content."""
 
     async def pull(self, ref: str) -> Iterable[Row]:
         """Rows of `ref`, in a stable order: same ref, same bytes."""
 
 
 class LogStore(Protocol):
-    """A second place for what happens in an experiment, alongside the record that is always written.
+    """A second destination for an experiment's events, in addition to the record, which is always written.
 
-    One object takes the records of all runs. Each has `event`, `time`, `experiment`, `run`, `arm`, `repeat`, `attempt` and, by
-    event, more; a store passes over events that it doesn't know. What it raises is logged and counted, and ends nothing.
+    One object takes the records of all runs. Each has `event`, `time`, `experiment`, `run`, `arm`, `repeat`,
+    `attempt` and, by event, more; a store passes over events that it doesn't know. Its exceptions are logged and
+    counted, and end nothing.
     """
 
     async def write(self, record: Mapping[str, Any]) -> None:
@@ -375,7 +376,7 @@ class RolloutEngine(Protocol):
 
 
 class Environment(Protocol):
-    """Where an agent acts."""
+    """The place in which an agent acts."""
 
     async def start(self) -> None:
         """Make it ready."""
@@ -467,7 +468,7 @@ class Checkpoints(Protocol):
 
     @property
     def restored(self) -> Checkpoint | None:
-        """What this attempt started from."""
+        """The checkpoint that this attempt started from."""
 
 
 class Evaluate(Protocol):
@@ -500,7 +501,7 @@ class Rollouts(Protocol):
 
 
 class Budget(Protocol):
-    """What may still be spent."""
+    """The limits of an experiment, and how much is left of each."""
 
     def charge(self, usage: Usage, *, steps: int = 0) -> None:
         """Count usage.
@@ -511,7 +512,7 @@ class Budget(Protocol):
 
 
 class Hooks(Protocol):
-    """Tells listeners. A raising listener is counted and never stops the run."""
+    """Calls listeners. A raising listener is counted and never stops the run."""
 
     async def emit(self, hook: str, /, **arguments: Any) -> Sequence[Any]:
         """Call each implementation of `hook` by keyword and return the results that aren't None."""

@@ -19,7 +19,7 @@ __all__ = ["Board", "RunState"]
 
 @attrs.define(kw_only=True)
 class RunState:
-    """What is known of one run: its step, its last loss and scores, and when it began to train."""
+    """The state of one run: its step, its last loss and scores, and when it began to train."""
 
     status: str = "waiting"
     step: int = 0

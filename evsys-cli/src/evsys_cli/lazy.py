@@ -41,10 +41,10 @@ class GuidedGroup(click.Group):
 
 
 class LazyGroup(GuidedGroup):
-    """Knows its commands by `evsys_cli.table` and the `evsys.commands` entry points.
+    """Finds its commands by `evsys_cli.table` and the `evsys.commands` entry points.
 
-    `get_command` never raises for them, since click also calls it to list commands and to complete names. A missing or
-    broken command is a stand-in that reports the error when it runs.
+    `get_command` never raises for them, since click also calls it to list commands and to complete names. A missing
+    or broken command is a stand-in that reports the error when it runs.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:

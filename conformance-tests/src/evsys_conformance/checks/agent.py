@@ -1,4 +1,4 @@
-"""What an agent keeps: it acts through the model that it is given, and its failures are reported."""
+"""The contract of an agent: it acts through the given model, and its failures are reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AgentConformance(PluginConformance):
 
     @pytest.fixture
     def answers(self) -> Any:
-        """What the model answers, as `FakeModel` takes it."""
+        """The model's answers, as `FakeModel` takes them."""
         return "hello"
 
     @pytest.fixture

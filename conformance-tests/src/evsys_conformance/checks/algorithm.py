@@ -1,4 +1,6 @@
-"""What an algorithm keeps, tried on the `mock` backend: it trains, counts, stops, resumes and can be cancelled."""
+"""The contract of an algorithm, tested on the `mock` backend: it trains, counts, stops, resumes and can be
+cancelled.
+"""
 
 from __future__ import annotations
 

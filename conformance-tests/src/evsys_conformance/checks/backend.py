@@ -1,4 +1,4 @@
-"""What a backend keeps: it prepares, releases, keeps runs apart, and does what it declares."""
+"""The contract of a backend: it prepares, releases, keeps runs apart, and does what it declares."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class BackendConformance(
 
     @check(needs="concurrent_runs")
     def test_two_at_once_share_nothing(self, trial: Trial) -> None:
-        """What one run trains, another alongside it doesn't see."""
+        """Two concurrent runs don't see each other's training."""
 
         async def beside() -> tuple[list[Any], list[Any]]:
             async with trial.client() as one, trial.client() as other:

@@ -1,4 +1,4 @@
-"""What a callback keeps: its hooks are real ones, and nothing that it does ends a run."""
+"""The contract of a callback: its hooks exist, and nothing that it does ends a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["AmbientConformance", "CallbackConformance", "arguments_of_all_hooks"
 
 
 _ENDS = (SystemExit, asyncio.CancelledError, GeneratorExit)
-"""What ends a run or the process when it gets through; Ctrl-C is the user's own."""
+"""Exceptions that end a run or the process if they get through; Ctrl-C is the user's own."""
 
 
 class _Listening(EntryConformance):
@@ -51,7 +51,7 @@ class _Listening(EntryConformance):
 
     @pytest.fixture
     def listener(self, plugin: Any) -> HookManager:
-        """Where it listens; skipped if it can't."""
+        """A hook manager with the callback registered; skipped if registering fails."""
         manager = HookManager()
         try:
             manager.register(plugin)
@@ -89,7 +89,7 @@ class _Listening(EntryConformance):
 
     @check()
     def test_hooks_run_without_failing(self, listener: HookManager, home: Path) -> None:
-        """Told of a whole run, it fails at nothing."""
+        """None of its hooks fails during a whole run."""
         try:
             run(_tell_all(listener, home))
         except _ENDS:

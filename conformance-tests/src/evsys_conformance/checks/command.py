@@ -1,4 +1,4 @@
-"""What a command keeps: it is one, and says in a line what it does."""
+"""The contract of a command: it is a click command with a help line."""
 
 from __future__ import annotations
 

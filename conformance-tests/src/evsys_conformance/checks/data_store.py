@@ -1,4 +1,4 @@
-"""What a data store keeps: the same reference gives the same rows."""
+"""The contract of a data store: the same reference gives the same rows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DataStoreConformance(PluginConformance):
 
     @check()
     def test_gives_rows(self, plugin: Any, ref: str, home: Path) -> None:
-        """What it pulls are mappings, at least one, as JSON can hold them."""
+        """Pulled rows are JSON mappings, and there is at least one."""
         rows = run(_pull(plugin, ref))
         require(
             rows, f"it gives no row of {ref!r}", seen=rows, wanted="the rows that the reference stands for"

@@ -1,4 +1,4 @@
-"""What a deployer keeps: it says where a checkpoint went, and leaves the checkpoint alone."""
+"""The contract of a deployer: it says where a checkpoint went, and leaves the checkpoint alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DeployerConformance(PluginConformance):
 
     @check()
     def test_says_where(self, plugin: Any, checkpoint: Checkpoint) -> None:
-        """What it gives is a mapping that says where the model is now, as JSON can hold it."""
+        """It returns a JSON mapping that says where the model is now."""
         said = run(plugin.deploy(checkpoint))
         wanted = "a mapping such as {'url': 'https://...'}"
         require(

@@ -1,4 +1,4 @@
-"""What the plugins of a distribution keep together."""
+"""The contract of a distribution's plugins as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DistributionConformance:
 
     @pytest.fixture
     def imports(self, request: pytest.FixtureRequest, distribution: str) -> list[Import]:
-        """What importing each of its plugins did in a process of its own."""
+        """The effects of importing each of its plugins in a process of its own."""
         selection = request.config.stash.get(SELECTION, None)
         chosen = selection is not None and distribution in selection.distributions
         try:

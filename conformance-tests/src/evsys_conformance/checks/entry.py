@@ -1,4 +1,4 @@
-"""What every entry point keeps, regardless of its kind, and what the suite does around each check."""
+"""The contract of every entry point, regardless of its kind, and the set-up of each check."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["EntryConformance"]
 
 
 class EntryConformance:
-    """What can be said of any entry point.
+    """Checks of any entry point.
 
     Fixtures to override in a subclass: `plugin`, the object under test; `params`, what it is made from; `make`, a
     function that makes another one.
@@ -39,7 +39,7 @@ class EntryConformance:
         "files": "`{path: text}`: files that lie in the working directory meanwhile",
         "service": "true when it only works with a service of its own: what it does is then tried with `--evsys-live` alone",
     }
-    """What a plugin may say in its attribute `conformance`, with the meanings; subclasses add the words of their kind."""
+    """The keys of a plugin's attribute `conformance`, with their meanings; subclasses add those of their kind."""
 
     @pytest.fixture
     def entry_point(self) -> Any:
@@ -68,7 +68,7 @@ class EntryConformance:
 
     @pytest.fixture
     def imported(self, request: pytest.FixtureRequest, loaded: Any, subject: Subject) -> Import:
-        """What importing it did in a process of its own, in which nothing of its distribution was imported before."""
+        """The effects of importing it in a fresh process of its own."""
         if subject.entry is None:
             pytest.skip("what a subclass makes is imported already; --evsys-conformance looks at its import")
         selection = request.config.stash[SELECTION]
@@ -76,12 +76,12 @@ class EntryConformance:
 
     @pytest.fixture
     def facts(self, loaded: Any, subject: Subject) -> dict[str, Any]:
-        """What the plugin says in its attribute `conformance`."""
+        """The plugin's attribute `conformance`."""
         return subject.facts
 
     @pytest.fixture
     def params(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """What the plugin is made from: its own example, else nothing."""
+        """The params that the plugin is made from: its own example, or none."""
         return copy.deepcopy(dict(facts.get("params", {})))
 
     @pytest.fixture
@@ -154,7 +154,7 @@ class EntryConformance:
             yield
 
     def why_not_called(self, request: pytest.FixtureRequest) -> str | None:
-        """Why checks that call the plugin's methods would tell nothing new; None where they do."""
+        """The reason why checks that call the plugin's methods would show nothing new; None if there is none."""
         return None
 
     @check(before_loading=True)

@@ -1,4 +1,4 @@
-"""What an environment keeps: it can be released, whatever happened before."""
+"""The contract of an environment: it can be released in any state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EnvironmentConformance(PluginConformance):
 
     @check()
     def test_stops_without_a_start(self, plugin: Any) -> None:
-        """What failed to start, or never began to, can be stopped."""
+        """It can be stopped after a failed start and without a start."""
         _require_stopped(run(_stopping(plugin)), "stopped without having been started")
 
     @check()
@@ -64,7 +64,7 @@ class EnvironmentConformance(PluginConformance):
 
 
 async def _stopping(environment: Any) -> str | None:
-    """What its `stop` fails with."""
+    """The exception that its `stop` fails with."""
     try:
         await environment.stop()
     except PLUGIN_FAILURES as exc:

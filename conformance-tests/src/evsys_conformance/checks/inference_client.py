@@ -1,4 +1,6 @@
-"""What an inference client keeps: one conversation in, its own completions out, and failures that are reported."""
+"""The contract of an inference client: one conversation in, its own completions out, and failures that are
+reported.
+"""
 
 from __future__ import annotations
 
@@ -138,8 +140,8 @@ class InferenceClientConformance(PluginConformance):
 
     @check()
     def test_prompt_logprobs_have_an_entry_for_each_token(self, plugin: Any) -> None:
-        """A client that offers `prompt_logprobs` tells one for each token it is sent: NaN for the first, no more than 0 for others.
-        Skipped for one that doesn't offer it.
+        """A client that offers `prompt_logprobs` returns one for each token it is sent: NaN for the first, no more
+        than 0 for others. Skipped for one that doesn't offer it.
         """
         if not isinstance(plugin, SupportsPromptLogprobs):
             pytest.skip("it has no prompt_logprobs, so it is not a teacher")

@@ -1,4 +1,4 @@
-"""What a launcher keeps: a result for each arm, in their order, whatever became of it."""
+"""The contract of a launcher: a result for each arm, in their order, regardless of how it ended."""
 
 from __future__ import annotations
 

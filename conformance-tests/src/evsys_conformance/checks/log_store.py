@@ -1,4 +1,4 @@
-"""What a log store keeps: every record, whole, once, and with each letter of it."""
+"""The contract of a log store: it stores every record, whole, once and unchanged."""
 
 from __future__ import annotations
 

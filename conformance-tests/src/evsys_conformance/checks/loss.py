@@ -1,4 +1,4 @@
-"""What a loss keeps: a finite sum over tokens whose gradient is its own."""
+"""The contract of a loss: a finite sum over tokens whose gradient is its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a metric keeps: a finite number of the rewards alone."""
+"""The contract of a metric: a finite number that depends on the rewards alone."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class MetricConformance(PluginConformance):
     def test_all_passed_is_at_least_as_good_as_all_failed(
         self, plugin: Any, measure: Compute, samples: int
     ) -> None:
-        """In its direction, rewards of 1 are no worse than rewards of 0."""
+        """In its direction, rewards of 1 are at least as good as rewards of 0."""
         if not hasattr(plugin, "compute"):
             pytest.skip("looks at rollouts, not at rewards")
         passed, failed = (measure({"a": [value] * samples, "b": [value] * samples}) for value in (1.0, 0.0))

@@ -1,4 +1,4 @@
-"""What a backend keeps of the options of a model that it says it honours: the size of the adapter, and the weights it starts from."""
+"""The model options that a backend declares to honour: the size of the adapter, and the weights it starts from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a training client keeps of `AdamParams`: each setting has the effect that Adam's formulas give it.
+"""The contract of a training client for `AdamParams`: each setting has the effect that Adam's formulas give it.
 
-With `eps` far above every gradient, Adam's step is `learning_rate / eps` times the first moment, which makes its effect on the loss
-proportional to it. So each check compares how far the loss falls with one setting and with another.
+With `eps` far above every gradient, Adam's step is `learning_rate / eps` times the first moment, which makes its
+effect on the loss proportional to it. So each check compares how far the loss falls with one setting and with
+another.
 """
 
 from __future__ import annotations
@@ -141,7 +142,9 @@ def _falls(trial: Trial, *settings: dict[str, float], coasting: bool = False) ->
 
 
 async def _fall(trial: Trial, adam: AdamParams, *, coasting: bool) -> float:
-    """How far the loss falls in one step of a fresh client; `coasting`: in a step without a gradient after one that stood still."""
+    """How far the loss falls in one step of a fresh client; `coasting`: in a step without a gradient after one at a
+    learning rate of 0.
+    """
     async with trial.client() as client:
         data = toy.datums(client.renderer)
         if coasting:

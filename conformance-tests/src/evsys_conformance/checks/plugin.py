@@ -1,4 +1,4 @@
-"""What every plugin keeps that an experiment file can name: its methods' signatures, and its params."""
+"""The contract of every plugin that an experiment file can name: its methods' signatures, and its params."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ODD_VALUES: tuple[Any, ...] = (
 
 
 class PluginConformance(EntryConformance):
-    """What every plugin keeps that an experiment file can name."""
+    """Checks of every plugin that an experiment file can name."""
 
     @pytest.fixture
     def config(self, loaded: Any, subject: Subject) -> type:
@@ -55,7 +55,7 @@ class PluginConformance(EntryConformance):
         return self._schema(subject)
 
     def why_not_called(self, request: pytest.FixtureRequest) -> str | None:
-        """Methods that can't be called as evsys calls them tell nothing else."""
+        """Methods that can't be called as evsys calls them show nothing else."""
         loaded, subject = request.getfixturevalue("loaded"), request.getfixturevalue("subject")
         bound = _names_of_params(subject) if not isinstance(loaded, type) else ()
         for method in methods_of(subject.kind, loaded):
@@ -219,7 +219,7 @@ class PluginConformance(EntryConformance):
     def test_config_round_trips(
         self, config: type, schema: dict[str, Any], params: Mapping[str, Any]
     ) -> None:
-        """What a config becomes as JSON, and back, is the same config."""
+        """A config survives the way to JSON and back."""
 
         def there_and_back(tree: dict[str, Any]) -> None:
             if not _refusals(config, tree):
@@ -264,7 +264,7 @@ class PluginConformance(EntryConformance):
 
 
 def _names_of_params(subject: Subject) -> Collection[str]:
-    """Names that a bare function is given when it is made; none where its params can't be read, of which others tell."""
+    """Names of the params of a bare function; none if they can't be read, which other checks report."""
     try:
         return list(subject.schema["properties"])
     except EvsysError:

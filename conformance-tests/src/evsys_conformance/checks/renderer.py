@@ -1,4 +1,6 @@
-"""What a renderer keeps: a model is trained on exactly what it is prompted with and says."""
+"""The contract of a renderer: a model is trained on exactly the tokens that it is prompted with and that it
+answers.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ class RendererConformance(PluginConformance):
 
     @check()
     def test_answers_are_read_back(self, plugin: Any, conversation: tuple[Message, ...]) -> None:
-        """What a model is trained to say reads back as the message that it was made from."""
+        """The trained tokens of an answer parse back into the message that they were made from."""
         message = plugin.parse(_answer(plugin, conversation))
         require_equal(
             (message.role, message.content),
@@ -132,7 +134,7 @@ class RendererConformance(PluginConformance):
 
 
 def _trained_of_the_prompt(renderer: Any, conversation: Sequence[Message]) -> list[int]:
-    """Where the prompt of the last answer has weights, though that answer alone is trained."""
+    """The places where the prompt of the last answer has weights, though that answer alone is trained."""
     prompt = renderer.render_prompt(conversation[:3])
     _, weights = renderer.render_training(conversation, train_on="last_assistant")[-1]
     return [i for i, weight in enumerate(weights[: len(prompt)]) if weight]

@@ -1,4 +1,4 @@
-"""What a rollout engine keeps: every rollout once, each of its own task, crashed ones included."""
+"""The contract of a rollout engine: every rollout once, each of its own task, crashed ones included."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SAMPLING = SamplingParams(seed=1, temperature=0.25, max_tokens=17)
 
 
 class _Agent:
-    """Answers with the task's own instruction, and keeps count of how many act at once and what they were told."""
+    """Answers with the task's own instruction, and records how many act at once and with which contexts."""
 
     def __init__(self, failing: str | None = None, *, slow: bool = False) -> None:
         self._failing = failing

@@ -1,4 +1,4 @@
-"""What a sampling client keeps: a frozen snapshot that says for each token how likely it was."""
+"""The contract of a sampling client: a frozen snapshot that gives the logprob of each sampled token."""
 
 from __future__ import annotations
 

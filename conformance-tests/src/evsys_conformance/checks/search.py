@@ -1,4 +1,4 @@
-"""What a search keeps: the arms that it proposes are a function of what was tried, and lie in the space."""
+"""The contract of a search: its proposals depend only on the trials so far, and lie in the space."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SearchConformance(PluginConformance):
 
     @check()
     def test_asks_for_no_arm_twice(self, plugin: Any, space: Space) -> None:
-        """What was tried is known."""
+        """It doesn't propose an arm that was tried."""
         arms, _ = _search(plugin, space)
         for number, arm in enumerate(arms):
             require(
@@ -110,7 +110,7 @@ class SearchConformance(PluginConformance):
 
     @check()
     def test_ends(self, plugin: Any, few: Space) -> None:
-        """Where everything was tried it proposes nothing."""
+        """It proposes nothing once everything was tried."""
         arms, history = _search(plugin, few, rounds=_MOST_ROUNDS)
         require(
             not _listed(plugin.ask(history, few)),
@@ -149,7 +149,7 @@ class SearchConformance(PluginConformance):
 
     @check()
     def test_keeps_by_the_history_alone(self, plugin: Any, make: Callable[[], Any], space: Space) -> None:
-        """Where it stops arms: yes or no, the same for the same history, and nothing is changed by asking."""
+        """If it stops arms: yes or no, the same for the same history, and asking changes nothing."""
         if not isinstance(plugin, SupportsKeep):
             pytest.skip("stops no arm")
         _, history = _search(plugin, space, rounds=3)

@@ -1,4 +1,6 @@
-"""What the training client that a backend prepares keeps: logprobs, losses, gradients and steps, in the order of the calls."""
+"""The contract of the training client that a backend prepares: logprobs, losses, gradients and steps, in the order
+of the calls.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ class TrainingClientConformance(PluginConformance):
 
     @check()
     def test_forward_gives_a_logprob_for_each_target(self, trial: Trial) -> None:
-        """Logprobs have the shape of the targets, are finite where trained, and are no more than 0."""
+        """Logprobs have the shape of the targets, are finite for trained tokens, and at most 0."""
 
         async def forward() -> tuple[list[Any], Any]:
             async with trial.client() as client:
@@ -329,7 +331,7 @@ class TrainingClientConformance(PluginConformance):
 
     @check(needs="resume")
     def test_saved_state_is_json(self, trial: Trial) -> None:
-        """What `save_state` gives is kept in the record: a mapping that JSON can hold."""
+        """`save_state` returns a JSON mapping, which the record keeps."""
 
         async def save() -> Any:
             async with trial.client() as client:
@@ -373,7 +375,9 @@ class TrainingClientConformance(PluginConformance):
 
     @check(needs="averaged_weights")
     def test_averages_its_weights(self, trial: Trial) -> None:
-        """The running mean begins as the weights are, moves as far as it is told, and leaves the weights and snapshots alone."""
+        """The running mean begins as the weights are, moves by the given rate, and leaves the weights and snapshots
+        alone.
+        """
 
         async def look() -> dict[str, list[Any]]:
             found = {}

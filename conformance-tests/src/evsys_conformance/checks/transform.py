@@ -1,4 +1,4 @@
-"""What a transform keeps: rows in, rows out, and nothing else happens."""
+"""The contract of a transform: rows in, rows out, and no side effects."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class TransformConformance(PluginConformance):
 
 
 def _out(transform: Any, rows: list[dict[str, Any]]) -> list[Any]:
-    """What comes out. An exception of the transform is a finding, with the columns of the rows that it was given."""
+    """The resulting rows. An exception of the transform is a finding, with the columns of the given rows."""
     try:
         out = transform(iter(rows))  # as a run gives them, one by one
         if not isinstance(out, Iterable):

@@ -1,4 +1,4 @@
-"""What a verifier keeps: any text gets a finite reward in the declared range."""
+"""The contract of a verifier: any text gets a finite reward in the declared range."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class VerifierConformance(PluginConformance):
 
     @pytest.fixture
     def expected(self, facts: Mapping[str, Any]) -> Any:
-        """What a task expects."""
+        """The expected answer of a task."""
         return facts.get("expected", "42")
 
     @pytest.fixture
@@ -87,7 +87,7 @@ class VerifierConformance(PluginConformance):
 
     @pytest.fixture
     def attempt(self, judge: Judge) -> Attempt:
-        """Judges a text; None where that fails, of which test_any_text_gets_a_finite_reward tells."""
+        """Judges a text; None if that fails, which test_any_text_gets_a_finite_reward reports."""
 
         def attempt(text: str) -> Score | NoScore | None:
             try:

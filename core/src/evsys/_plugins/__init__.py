@@ -1,1 +1,1 @@
-"""How a plugin is found, understood and built: one reading of it for everybody who runs or checks plugins."""
+"""How a plugin is found, understood and built: the one implementation that runs and checks share."""

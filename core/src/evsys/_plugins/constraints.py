@@ -1,6 +1,7 @@
-"""What the validators of attrs ask for, in the words of JSON Schema.
+"""The constraints of attrs validators as JSON Schema.
 
-Their classes are private, so they are told by their names; a test for each of them fails when attrs changes one.
+The validators' classes are private, so they are recognised by name; a test for each of them fails when attrs
+changes one.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from evsys import types as t
 
     class _Backend(Protocol):
-        """A `protocols.Backend` whose capabilities are declared as a ClassVar, which type checkers tell apart."""
+        """A `protocols.Backend` whose capabilities are declared as a ClassVar, which type checkers distinguish from
+        a property.
+        """
 
         capabilities: ClassVar[frozenset[str]]
 

@@ -1,4 +1,4 @@
-"""Pydantic models as Configs, told by their shape alone: evsys never imports pydantic."""
+"""Pydantic models as Configs, recognised by their shape alone: evsys never imports pydantic."""
 
 from __future__ import annotations
 

@@ -97,10 +97,11 @@ class Registry:
         self._loaded.pop((kind, f"{LOCAL}/{name}"), None)
 
     def find(self, kind: str, name: str) -> PluginEntry:
-        """What `name` means: a name, a qualified `distribution/name`, a member of a family such as `pass@3`, or a known alias.
+        """The plugin that `name` stands for: a name, a qualified `distribution/name`, a member of a family such as
+        `pass@3`, or a known alias.
 
         Raises:
-            PluginNotFoundError: nothing has this name; says what is close, installed, blocked or installable.
+            PluginNotFoundError: nothing has this name; lists close, installed, blocked and installable names.
             PluginConflictError: several distributions offer it; lists the qualified spellings.
         """
         if (kind, name) not in self._found:

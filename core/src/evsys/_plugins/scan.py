@@ -17,7 +17,7 @@ from evsys.protocols import KINDS
 __all__ = ["LOCAL", "Installed", "PluginEntry", "Scan", "normalized", "scan"]
 
 LOCAL = "project"
-"""What represents the distribution in the qualified name of a project's own plugin."""
+"""Stands for the distribution in the qualified name of a project's own plugin."""
 
 _KIND_OF_GROUP = {group: kind for kind, group in KINDS.items()}
 
@@ -59,7 +59,7 @@ def normalized(distribution: str) -> str:
 
 
 class Scan(NamedTuple):
-    """What one pass found: the entries, what is wrong with their lists, and all distributions by their names."""
+    """The result of one pass: the entries, the faults of their lists, and all distributions by name."""
 
     entries: tuple[PluginEntry, ...]
     warnings: tuple[str, ...]

@@ -32,7 +32,7 @@ def schema_for_config(cls: type) -> dict[str, Any]:
 
 
 def _naming(field: ConfigField, name: str) -> dict[str, Any]:
-    """What sets one name of a field apart from its others."""
+    """The suffix that distinguishes one name of a field from its others."""
     alias = {"description": f"another name for {field.key!r}", "x-evsys-alias-of": field.key}
     said = {} if name == field.key else alias
     if (since := field.deprecations.get(name)) is None:

@@ -1,6 +1,4 @@
-"""What an annotation means as plain data, and the fields of a Config: the one reading that the converter and the
-schema share.
-"""
+"""The meaning of an annotation as plain data, and the fields of a Config, shared by the converter and the schema."""
 
 from __future__ import annotations
 

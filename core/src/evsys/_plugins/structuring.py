@@ -35,7 +35,7 @@ _PYTHON = {"boolean": bool, "integer": int, "null": NoneType, "number": float, "
 
 
 class _Invalid(Exception):  # noqa: N818 - control flow: becomes a ConfigError at the edge
-    """What is wrong inside a value: the path below it, a message and a hint for each fault."""
+    """The faults inside a value: the path below it, a message and a hint for each fault."""
 
     def __init__(self, *faults: Fault) -> None:
         super().__init__(*faults)
@@ -324,6 +324,6 @@ def _model(cls: Any, value: Any, _: Any = None) -> Any:
 
 
 def _said(exc: Exception) -> str:
-    """What an exception says; attrs puts its sentence first and the objects that it is about behind it."""
+    """The message of an exception; attrs puts its sentence first and the objects concerned after it."""
     first = exc.args[0] if exc.args and isinstance(exc, TypeError | ValueError) else None
     return first if isinstance(first, str) else f"{type(exc).__name__}: {exc}"

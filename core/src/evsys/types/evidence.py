@@ -1,4 +1,6 @@
-"""What a conclusion rests on: claims and what the numbers say of them, noise between equal runs, forgetting, what would settle it."""
+"""The evidence behind a conclusion: claims and their outcomes, noise between equal runs, forgetting, and the sample
+size that would settle it.
+"""
 
 from __future__ import annotations
 
@@ -65,12 +67,14 @@ class RunDeviation:
 
 @attrs.frozen(kw_only=True)
 class ClaimResult:
-    """What the numbers say of one claim about one subject.
+    """The outcome of one claim about one subject.
 
-    The claim `better` is that the effect of `arm` against `against` exceeds `margin`; `worse` that it is below `-margin`, `no_worse`
-    that it is above `-margin`, and `equal` that it lies between `-margin` and `margin`. The subject is this `checkpoint`, which was trained
-    and scored, or its `recipe`, and so any other training run of it. `p_value` is two-sided and tests the effect against the margin;
-    of `equal` it is the larger of two; `p_corrected` and the interval are those of all arms together by `correction`, `bonferroni` or `westfall-young`. `deviation` is the run-to-run deviation in the error, where it was known from earlier runs.
+    The claim `better` is that the effect of `arm` against `against` exceeds `margin`; `worse` that it is below
+    `-margin`, `no_worse` that it is above `-margin`, and `equal` that it lies between `-margin` and `margin`. The
+    subject is this `checkpoint`, as trained and evaluated, or its `recipe`, hence any other training run of it.
+    `p_value` is two-sided and tests the effect against the margin; of `equal` it is the larger of two;
+    `p_corrected` and the interval are corrected over all arms by `correction`, `bonferroni` or `westfall-young`.
+    `deviation` is the run-to-run deviation in the error, if it was known from earlier runs.
     """
 
     claim: Claim
@@ -91,7 +95,9 @@ class ClaimResult:
 
 @attrs.frozen(kw_only=True)
 class Settling:
-    """What would decide on `arm`: so many `tasks` and training `runs` a side, None where what there is would do."""
+    """The number of `tasks` and of training `runs` a side that would decide on `arm`; None if the present number is
+    enough.
+    """
 
     arm: str
     tasks: int | None = None
@@ -100,9 +106,10 @@ class Settling:
 
 @attrs.frozen(kw_only=True)
 class SettlingPoint:
-    """What would show an `effect`: so many `tasks` and training `runs` a side, None where what there is would do.
+    """The number of `tasks` and of training `runs` a side that would show an `effect`; None if the present number
+    is enough.
 
-    `seconds` and `cost_usd` are what an experiment of that size takes, None where that isn't known.
+    `seconds` and `cost_usd` estimate an experiment of that size; None if unknown.
     """
 
     effect: float
@@ -141,14 +148,14 @@ class Look:
 
 @attrs.frozen(kw_only=True)
 class LookSeries:
-    """Where a conclusion is in the series of looks at its question.
+    """The place of a conclusion in the series of looks at its question.
 
     Two conclusions are about the same question if `metric`, `claim` and `baseline` are the same, at least half of the smaller set of
     tasks is in the other one, and they share one of the `levers`: the config keys in which the arms differ from the baseline, with a sign
     for numbers. `tasks` is the hash of the task contents.
     `number` counts from 1, and `earlier` has the looks before it, the oldest first. `level` is the part of `alpha`, the level of the whole series, that
-    this look may spend. `scorings` is more than 1 if a run was ended by what it scored: it could have ended at any of them, so the level
-    is divided by their number. `tested` is false if there was nothing to test, and `complete` if every planned run has a score; a look that
+    this look may spend. `scorings` is more than 1 if a run was ended by its scores: it could have ended at any of them, so the
+    level is divided by their number. `tested` is false if there was nothing to test, and `complete` if every planned run has a score; a look that
     tested nothing, or that the same experiment completed later, spends nothing. `rebuilt`: the project's ledger of looks was missing once and was
     made again from the experiments on record, so looks of deleted ones aren't known. `similar` counts the looks of other experiments at similar
     questions: on the same tasks, by another metric, claim, baseline or lever. They spend nothing of the level.
@@ -242,15 +249,16 @@ class LossTest:
 
 @attrs.frozen(kw_only=True)
 class Forgetting:
-    """What an arm that learns dataset after dataset scores on the benchmark of each of them, after each of them.
+    """The scores of an arm trained on dataset after dataset, on the benchmark of each of them, after each of them.
 
-    `values` has a row a benchmark and a column a stage, before the first one that of the starting weights: means over the seeds of
-    the arm, `low` and `high` their 95 % intervals, None where nothing was scored. `scored` says how many of the `seeds` each value is of, since those
-    that ended early are in no later column; it is empty where a record doesn't tell. `own` is the column of the stage that a benchmark
-    belongs to. `changes` are the paired differences of each later score and the one in that column, over tasks, signed so that below 0 is a
-    loss, with their 95 % intervals in `change_low` and `change_high`; they are empty in records from before there were any. `retention` is the ratio of the two scores:
-    it describes, and decides nothing. `tests` are those that `maximum_loss` or `minimum_retention` asked for, at `level` per chain; `stopped` says which
-    seeds ended early.
+    `values` has a row a benchmark and a column a stage, before the first one that of the starting weights: means
+    over the seeds of the arm, `low` and `high` their 95 % intervals, None if nothing was scored. `scored` says how
+    many of the `seeds` each value is of, since those that ended early are in no later column; it is empty if a
+    record doesn't say. `own` is the column of the stage that a benchmark belongs to. `changes` are the paired
+    differences of each later score and the one in that column, over tasks, signed so that below 0 is a loss, with
+    their 95 % intervals in `change_low` and `change_high`; they are empty in records from before there were any.
+    `retention` is the ratio of the two scores: it describes, and decides nothing. `tests` are those that
+    `maximum_loss` or `minimum_retention` asked for, at `level` per chain; `stopped` says which seeds ended early.
     """
 
     arm: str

@@ -1,4 +1,4 @@
-"""What runs, evaluations and experiments end with; the published result files are made from these shapes."""
+"""The results of runs, evaluations and experiments; the published result files have these shapes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ class EvaluationResult:
 
     @property
     def curve(self) -> str:
-        """Where its values are in records and loggers: `<split>/<entry>`, with `@<model>` if an API model was scored.
+        """The name of its values in records and loggers: `<split>/<entry>`, with `@<model>` if an API model was
+        scored.
 
         The name of a metric follows after another `/`.
         """
@@ -132,10 +133,11 @@ EvalResult = EvaluationResult
 
 @attrs.frozen(kw_only=True)
 class RunResult:
-    """What `Algorithm.train` returns: how far it came and why it ended there.
+    """The return value of `Algorithm.train`: how far training came and why it ended there.
 
-    The runner fills in whose result it is, the evaluations, the failure, the best and the selected checkpoint. `roles` is what second
-    models took of `usage`, such as `teacher`. `guard` is what a second verifier says of the reward, None without one. `selected_checkpoint` is None if the last checkpoint counts.
+    The runner fills in the run, the evaluations, the failure, and the best and the selected checkpoint. `roles` has
+    the share of second models in `usage`, such as `teacher`. `guard` compares the reward with a second verifier;
+    None without one. `selected_checkpoint` is None if the last checkpoint counts.
     """
 
     status: Status
@@ -173,10 +175,12 @@ class OutOfBand:
 
 @attrs.frozen(kw_only=True)
 class ArmResult:
-    """One arm at one repeat: its training, its evaluations, its failure if it had one. `stage` is which of its stages this is.
+    """One arm at one repeat: its training, its evaluations, its failure if it had one. `stage` is which of its
+    stages this is.
 
-    `purpose` tells the arms that the experiment compares from equal runs of the baseline, which show how far those fall apart,
-    and from those that try a winner again. `cut_off` was used besides `usage`, by work cut off and made again.
+    `purpose` distinguishes the compared arms from equal runs of the baseline, which measure the noise between runs,
+    and from confirmation runs of a winner. `cut_off` is the usage, in addition to `usage`, of interrupted work that
+    was repeated.
     """
 
     run_id: str
@@ -273,25 +277,23 @@ class Confirmed:
 
 @attrs.frozen(kw_only=True)
 class Conclusion:
-    """What may be said, made from the numbers alone. `warnings` holds whatever weakens it.
+    """The conclusion, derived from the numbers alone. `warnings` lists the reasons to doubt it.
 
-    `best_arm` has the best score on the success metric, `best_score`, the mean over its repeats; whether that is more than chance is
-    what `comparisons` say.
-    `claim` with its `margin` is what was asked, and `subject` what the verdict is about: the `checkpoint` that was trained, or its
-    `recipe`. `claims` has what holds of each arm, as a checkpoint and, as far as it can be known, as a recipe.
-    If `comparisons` claim something about recipes, `checkpoints` say what holds of the very models that were trained; else it
-    is empty. `procedure` is None where nothing was asked.
-    `without_flagged` is None where no task that was scored is known to be among the rows that arms were trained on.
-    `confirmed` and `noise_floor` are None where nothing was confirmed, and where no equal runs are known. `run_deviation` is how far runs of
-    similar recipes on record differ, None where too few are known.
-    `test_looks` counts the scorings of each `test` entry here, `test_looks_before` those of earlier experiments with the same tasks.
-    `usage` is that of what the results are made of, `cut_off` that of scorings and steps cut off and made again.
-    `health` has by run what left the bands that its algorithm declares.
-    `selection` says which checkpoint of each run was compared; None if each was the last, with no other to select.
-    `settle` says what would settle an open verdict, `settling` the numbers of it, None where no number would. `settling_curve`
-    has what effects of several sizes take if no minimum effect is set to aim at.
-    `question_changed` says how the question differs from that of an earlier experiment whose results were there already.
-    `looks` is the series of looks at the question, this one included; None if nothing was asked.
+    `best_arm` has the best score on the success metric, `best_score`, the mean over its repeats; `comparisons` say
+    whether that is more than chance. `claim` and its `margin` are the tested claim; `subject` is the subject of the
+    verdict: the trained `checkpoint` or its `recipe`. `claims` has the outcome of each arm, as a checkpoint and, if
+    it can be known, as a recipe. If `comparisons` are about recipes, `checkpoints` has the outcomes for the trained
+    models; else it is empty. `procedure` is None if nothing was tested. `without_flagged` is None if no scored task
+    is known to be among the training rows. `confirmed` is None without a confirmation, `noise_floor` without equal
+    runs. `run_deviation` is the deviation between runs of similar recipes on record; None if too few are known.
+    `test_looks` counts the evaluations of each `test` entry here, `test_looks_before` those of earlier experiments
+    with the same tasks. `usage` is the usage of the results, `cut_off` that of interrupted and repeated work.
+    `health` lists by run the measures that left the bands of its algorithm. `selection` says which checkpoint of
+    each run was compared; None if each was the last, with no other to select. `settle` says how to settle an open
+    verdict, `settling` gives the numbers; None if no number would. `settling_curve` gives the sample sizes for
+    effects of several sizes if no minimum effect is set. `question_changed` says how the question differs from that
+    of an earlier experiment whose results were known by then. `looks` is the series of looks at the question, this
+    one included; None if nothing was asked.
     """
 
     verdict: Verdict | None

@@ -163,10 +163,10 @@ class NoScore:
 
 @attrs.frozen(kw_only=True)
 class Rollout:
-    """What happened when a policy met a task. `score` and `error` are separate: both may be there.
+    """One attempt of a policy at a task. `score` and `error` are separate: both may be there.
 
-    `output` is the final assistant text, `messages` the whole conversation, `policy_version` the number of optimiser
-    steps behind the sampled weights.
+    `output` is the final assistant text, `messages` the whole conversation, `policy_version` the number of
+    optimiser steps behind the sampled weights.
     """
 
     task_id: str
@@ -189,12 +189,12 @@ MOST_TURNS = 100
 
 @attrs.frozen(kw_only=True)
 class AgentContext:
-    """What an agent may know of its rollout: how to sample, its limits, its own seed.
+    """The settings of a rollout for its agent: sampling, limits, its own seed.
 
-    `environment` is where it acts: `await environment.exec(command)` gives `stdout`, `stderr` and `return_code`. None is nowhere.
-    `await endpoint()` gives an address of this rollout's own, at which the model answers chat completions: `base_url`,
-    `api_key` and `model`; it raises where the model has none. The rollout has at most `max_turns` answers; `MOST_TURNS` if the run
-    sets no limit.
+    `environment` is the place to act in: `await environment.exec(command)` gives `stdout`, `stderr` and
+    `return_code`; None if there is none. `await endpoint()` gives an address for this rollout alone, at which the
+    model answers chat completions: `base_url`, `api_key` and `model`; it raises if the model has no such endpoint.
+    The rollout has at most `max_turns` answers; `MOST_TURNS` if the run sets no limit.
     """
 
     sampling: SamplingParams

@@ -1,4 +1,4 @@
-"""What a search chooses from."""
+"""The space that a search chooses from."""
 
 from __future__ import annotations
 

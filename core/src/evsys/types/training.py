@@ -28,7 +28,7 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class LoraSpec:
-    """What is trained. `rank` None means all weights; `targets` are names of linear layers, or `all-linear`."""
+    """The trained weights. `rank` None means all of them; `targets` are names of linear layers, or `all-linear`."""
 
     rank: int | None = 32
     alpha: float = 32.0
@@ -86,11 +86,12 @@ type LossFn = Callable[Concatenate[Sequence[Datum], Any, ...], Any]
 
 @attrs.define(kw_only=True)
 class TrainingBatch:
-    """What `build_batch` returns and a subclass may amend, for example `batch.loss_fn = my_loss`.
+    """The return value of `build_batch`, which a subclass may amend, for example `batch.loss_fn = my_loss`.
 
-    `loss_fn` is a built-in loss's name or a callable, `loss_params` its settings. The loss is a sum: the algorithm has
-    divided weights or advantages by the global denominator already. `batch_id` names the batch in the journal
-    (by default the hash of the row ids), `row_ids` the rows that it consumed, `metrics` what was measured while building.
+    `loss_fn` is a built-in loss's name or a callable, `loss_params` its settings. The loss is a sum: the algorithm
+    has divided weights or advantages by the global denominator already. `batch_id` names the batch in the journal
+    (by default the hash of the row ids), `row_ids` the consumed rows, `metrics` the values measured while building
+    it.
     """
 
     data: list[Datum]
@@ -118,11 +119,11 @@ class AdamParams:
 
 @attrs.frozen(kw_only=True)
 class ForwardResult:
-    """What a forward pass gave; `loss` is the sum, None for a bare forward.
+    """The result of a forward pass; `loss` is the sum, None for a bare forward.
 
-    `logprobs` has one array a datum in the shape of its `target_tokens`. If a built-in loss has no term, as at weight 0,
-    a backend needn't compute them: they may be NaN after `forward_backward`, and whoever reads them selects by weight.
-    A bare forward gives all of them.
+    `logprobs` has one array a datum in the shape of its `target_tokens`. If a built-in loss has no term, as at
+    weight 0, a backend needn't compute them: they may be NaN after `forward_backward`, so select by weight before
+    reading them. A bare forward gives all of them.
     """
 
     logprobs: Sequence[NDArray[Any]]
@@ -133,7 +134,7 @@ class ForwardResult:
 
 @attrs.frozen(kw_only=True)
 class OptimResult:
-    """`grad_norm` is the global L2 norm before clipping; None where the backend doesn't tell."""
+    """`grad_norm` is the global L2 norm before clipping; None if the backend doesn't report it."""
 
     grad_norm: float | None = None
     metrics: Mapping[str, float] = attrs.field(factory=dict)

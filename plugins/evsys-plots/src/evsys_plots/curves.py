@@ -326,7 +326,7 @@ def _scores_of(
 
 
 def _curve(material: Material, benchmark: str) -> str:
-    """What loggers call the scores of an entry: `val/<entry>` or `test/<entry>`."""
+    """The name of an entry's scores in loggers: `val/<entry>` or `test/<entry>`."""
     return next(e.curve for run in material.runs for e in _own(run.evaluations, benchmark))
 
 

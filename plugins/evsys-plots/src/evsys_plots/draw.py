@@ -54,7 +54,7 @@ def draw(directory: Path, out: Path | None = None) -> Drawn:
 
 
 def _drawings() -> tuple[Callable[[Material], Iterator[Plot]], ...]:
-    """What is drawn, the answer to the experiment's question first."""
+    """The plots, the answer to the experiment's question first."""
     from evsys_plots.curves import scores, training
     from evsys_plots.effects import differences, effects
     from evsys_plots.forgetting import forgetting

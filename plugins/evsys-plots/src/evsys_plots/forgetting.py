@@ -1,4 +1,4 @@
-"""What a model still knows of earlier stages: the score on each stage's benchmark after each stage."""
+"""Forgetting: the score on each stage's benchmark after each stage."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ SWITCH = "EVSYS_PLOTS"
 
 
 async def evsys_experiment_finished(result: ExperimentResult) -> None:
-    """Write `plots/` alongside the conclusion, in a thread. What fails becomes a warning of the result, and ends nothing. Where
-    there is no record there is nothing to draw from.
+    """Write `plots/` alongside the conclusion, in a thread. A failure becomes a warning of the result, and ends
+    nothing. Without a record nothing is drawn.
 
     Raises:
         StoreError: some plots couldn't be drawn or written; the others are there.

@@ -1,4 +1,4 @@
-"""What plots are made of: the record of an experiment, read from its files alone."""
+"""The data of plots: the record of an experiment, read from its files alone."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ type Points = tuple[tuple[int, float | None], ...]
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """A run on record: its training metrics by name, its scorings, and what it ended with, None where it hasn't.
+    """A run on record: its training metrics by name, its evaluations, and its result, None before it ends.
 
-    `stage` tells runs of one repeat apart: what follows the repeat in the run's id, empty for most.
+    `stage` distinguishes runs of one repeat: the part of the run's id after the repeat, empty for most.
     """
 
     arm: str
@@ -37,7 +37,7 @@ class Run:
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """What one line or one mark of a plot represents: an arm, or a stage of it, with its repeats."""
+    """The subject of one line or mark of a plot: an arm, or a stage of it, with its repeats."""
 
     label: str
     runs: tuple[Run, ...]
@@ -70,7 +70,7 @@ class Material:
 
     @property
     def results(self) -> tuple[ArmResult, ...]:
-        """What the runs ended with, as far as they have."""
+        """The results of the runs that have ended."""
         return tuple(run.result for run in self.runs if run.result is not None)
 
     @property

@@ -1,4 +1,4 @@
-"""What arms cost, and what they scored."""
+"""Costs and scores of arms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Price", "cost", "price_of"]
 
 @attrs.frozen(kw_only=True)
 class Price:
-    """What a run cost, in a unit that all runs of the experiment have."""
+    """The cost of a run, in a unit that all runs of the experiment have."""
 
     unit: str
     of: Callable[[ArmResult], float]
@@ -79,7 +79,7 @@ def _scored(
 
 
 def _draw(axes: Axes, costs: Sequence[float], score: MetricValue, place: int | None) -> Any:
-    """The mark of an arm, with bars where it stands out; what represents it in the legend is the mark alone."""
+    """The mark of an arm, with error bars if it is highlighted; the legend shows the mark alone."""
     x, y = sum(costs) / len(costs), score.value
     assert y is not None
     if place is None:

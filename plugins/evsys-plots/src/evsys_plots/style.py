@@ -1,7 +1,7 @@
-"""How plots look: sheets, colours that colour-blind people tell apart, and texts that stay as they are.
+"""How plots look: sheets, colours that colour-blind people can distinguish, and texts that stay as they are.
 
-Nothing of matplotlib's state for interactive use is touched: figures are objects, drawn by Agg and as SVG, under settings of
-their own, regardless of the user's matplotlibrc says.
+Nothing of matplotlib's state for interactive use is touched: figures are objects, drawn by Agg and as SVG, under
+settings of their own, regardless of the user's matplotlibrc.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 """Okabe and Ito's palette (2008), without its yellow, which is hard to see on white."""
 
 MOST_LOOKS = 14
-"""Arms distinguished by their looks. Of more, a few stand out, and the others are grey."""
+"""Arms distinguished by their looks. Of more, a few are highlighted, and the others are grey."""
 
 STANDING_OUT = 7
 FAINT = "#c4c4c4"
@@ -146,10 +146,11 @@ def looks(labels: Sequence[str], best: Sequence[str]) -> dict[str, int | None]:
 
 
 def legend(entries: Mapping[str, Any], places: Mapping[str, int | None]) -> dict[str, Any]:
-    """What stands out, in the order of its looks, then what else there is, then all that is grey as one.
+    """The entries of the legend: highlighted arms in the order of their looks, then the others, then one for all
+    grey arms.
 
     Args:
-        entries: what was drawn for each label.
+        entries: the drawn mark of each label.
         places: the looks of labels, as `looks` gives them.
     """
     shown = {

@@ -83,10 +83,10 @@ def _counts(record: Record, line: Mapping[int, int | None]) -> bool:
 
 
 def read_live(path: Path, attempts: Sequence[Attempt], key: Key) -> Iterator[Record]:
-    """The live records of a file, where a later attempt may also have repeated something at an earlier step.
+    """The live records of a file, in which a later attempt may have repeated something at an earlier step.
 
     An evaluation cut off is scored again after a resume, at its own step: of two live records with the same
-    `key` that of the later attempt stands. The file is read twice, and only what was repeated is held in memory.
+    `key` that of the later attempt counts. The file is read twice, and only repeated records are held in memory.
     """
     redone = _redone(path, attempts, key) if len(lineage(attempts)) > 1 else {}
     for record in live(read_jsonl(path, missing_ok=True), attempts):

@@ -1,4 +1,4 @@
-"""What an audit of an experiment finds: what was checked, what differs, and what can't be checked."""
+"""The findings of an audit: the checks made, the differences found, and the claims that can't be checked."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ import attrs
 __all__ = ["Changed", "KnownExperiment", "changes"]
 
 SETTLED_NS = 2_000_000_000
-"""A file that changed this lately may change again within the same tick of its file system's clock (2 s on FAT), which no mark
-would tell: it is read again next time.
+"""A file that changed this recently may change again within the same tick of its file system's clock (2 s on FAT)
+without a change of its mark: it is read again next time.
 """
 
 _UNSETTLED = ""
@@ -24,7 +24,7 @@ _FILES = ("experiment.json", "conclusion.json", "resolved.json", "runs", "retrac
 
 @attrs.frozen(kw_only=True)
 class KnownExperiment:
-    """What an index has: the mark of an experiment's own files, and that of each run's folder."""
+    """The state of an experiment in an index: the mark of its own files, and that of each run's folder."""
 
     mark: str
     runs: Mapping[str, str]
@@ -44,11 +44,11 @@ class Changed:
 
 
 def changes(experiments: Path, known: Mapping[str, KnownExperiment]) -> tuple[list[Changed], set[str]]:
-    """What must be read, and the experiments that are gone.
+    """The changed experiments to read, and the removed ones.
 
     Args:
         experiments: the folder of all experiments; it need not exist.
-        known: what an index has, by folder.
+        known: the state in the index, by folder.
     """
     found, gone = [], set(known)
     for name in _folders(str(experiments)):

@@ -1,7 +1,7 @@
 """The files of checkpoints: a folder that appears whole or not at all, and one line about it.
 
-What is in a checkpoint is the business of training. A folder is complete when it has a manifest; one without is what
-a killed process left.
+The contents of a checkpoint are up to training. A folder is complete when it has a manifest; one without was left
+by a killed process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MANIFEST = "manifest.json"
 """Written last into a checkpoint folder: one that has it is complete."""
 
 _KINDS = {"step": int, "attempt": int, "manifest": dict, "files": dict}
-"""What a manifest holds, as JSON gives it."""
+"""The fields of a manifest, by their JSON types."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +52,7 @@ class CheckpointEntry:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """The hash of each file, which tells these weights from others."""
+        """The hash of each file, which identifies the weights."""
         return {name: facts["sha256"] for name, facts in self.files.items()}
 
     def verify(self) -> None:
@@ -144,7 +144,7 @@ class CheckpointFiles:
         return entries
 
     def damaged(self) -> list[StoreError]:
-        """What is wrong with each checkpoint that has a manifest which can't be read."""
+        """The fault of each checkpoint with an unreadable manifest."""
         problems = []
         for path in sorted(self.directory.glob(f"[!.]*/{MANIFEST}")):
             try:

@@ -14,7 +14,9 @@ __all__ = ["Retracting", "resting_on_retracted", "retract_experiment"]
 
 @attrs.frozen(kw_only=True)
 class Retracting:
-    """What `evsys retract --json` prints: what was appended, and the experiments that cite this one, itself or through others."""
+    """The output of `evsys retract --json`: the appended entry, and the experiments that cite this one, itself or
+    through others.
+    """
 
     experiment_id: str
     time: str

@@ -1,4 +1,6 @@
-"""What people call an experiment: its folder, its id, the beginning of that, its name, `last`, or the N-th from the end."""
+"""Ways to name an experiment: its folder, its id, the beginning of that, its name, `last`, or the N-th from the
+end.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def _from_the_end(text: str, counted: re.Match[str], folders: Sequence[str]) -> 
 
 
 def _hint(text: str, known: Sequence[str], called: Sequence[str]) -> str:
-    """What may be meant of all that things are `called`; else the first of what is there."""
+    """The names in `called` close to the given one; else the first names."""
     close = difflib.get_close_matches(text, called, n=2, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"

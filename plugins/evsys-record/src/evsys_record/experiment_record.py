@@ -133,7 +133,7 @@ class ExperimentRecord:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What experiment.json holds now."""
+        """The present contents of experiment.json."""
         return read_json(self.directory / "experiment.json")
 
     @property
@@ -313,7 +313,7 @@ class ExperimentRecord:
 
 
 def running_or_crashed(folder: Path) -> str:
-    """What became of an experiment that its files call running."""
+    """The real status of an experiment that its files call running."""
     if ExperimentLock(folder).holder() is not None:
         return RUNNING
     return "crashed" if _was_locked(folder) else RUNNING

@@ -1,7 +1,8 @@
-"""Whole files that are replaced atomically, folders, and appending: the only places where the record touches a disk.
+"""Whole files that are replaced atomically, folders, and appending: the only places where the record touches a
+disk.
 
-A process that is killed leaves the old file or the new one, never half of one. What a whole file holds survives a
-power cut too: file and folder are synced before the call returns.
+A process that is killed leaves the old file or the new one, never half of one. The contents of a whole file also
+survive a power cut: file and folder are synced before the call returns.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _HINTS = {
 
 
 def store_error(exc: OSError, path: Path, action: str = "write") -> StoreError:
-    """What couldn't be done, where, and what to do."""
+    """The error of a failed operation: what failed, where, and what to do."""
     reason = exc.strerror or str(exc)
     hint = _HINTS.get(exc.errno or 0)
     return StoreError(f"can't {action} {path}: {reason}", hint=hint, path=str(path), number=exc.errno)
@@ -138,7 +139,9 @@ def sweep(directory: Path, *, older_than: float = 0.0) -> list[Path]:
 
 
 def shared_file(experiments: Path, name: str) -> Path:
-    """Where a file about all experiments in a folder is: alongside `.evsys/experiments`, and hidden inside of a folder elsewhere."""
+    """The path of a file about all experiments in a folder: next to `.evsys/experiments`, and hidden inside a
+    folder elsewhere.
+    """
     return experiments.parent / name if experiments.parent.name == ".evsys" else experiments / f".{name}"
 
 
@@ -255,7 +258,7 @@ def open_for_append(path: Path) -> int:
 
 
 def _unfinished(descriptor: int, block: int = 65536) -> bytes:
-    """What follows the last newline."""
+    """The text after the last newline."""
     end = os.fstat(descriptor).st_size
     tail = b""
     while end > 0:

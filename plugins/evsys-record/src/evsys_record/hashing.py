@@ -20,7 +20,7 @@ def canonical_json(obj: Any) -> bytes:
     dates, numpy scalars and arrays.
 
     Raises:
-        DataError: a number isn't finite, keys of different types stand side by side, or a value has no JSON form.
+        DataError: a number isn't finite, a mapping has keys of different types, or a value has no JSON form.
     """
     try:
         return utf8(encode(obj))

@@ -40,7 +40,7 @@ OUTCOMES = tuple(dict.fromkeys(word.lower() for word in (*get_args(Verdict), *ge
 
 type Sort = Literal["started", "finished", "name", "status", "score", "effect", "cost", "tokens", "seconds"]
 SORTS: tuple[str, ...] = get_args(Sort.__value__)
-"""What history can be sorted by: the newest, the largest first; `name` and `status` from A to Z."""
+"""The sort orders of history: the newest, the largest first; `name` and `status` from A to Z."""
 
 _ALPHABETICAL = frozenset({"name", "status"})
 _RUN_STATUS = (
@@ -70,21 +70,22 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """What is asked for: an experiment must satisfy all that is given, of several values of one kind any, but every tag.
+    """The filters of a query: an experiment must match all given filters, any of several values of one, but every
+    tag.
 
     Args:
         statuses: of the experiments, or of the runs where `runs` are asked for.
         outcomes: verdicts of the experiment or outcomes of its arms.
         tags: it has them all.
         algorithms: names, in full or without the distribution; `*` represents anything.
-        models: likewise, in full or what follows the last `/`.
+        models: likewise, in full or the part after the last `/`.
         since: a moment that `moment_of` made.
-        words: each is the beginning of a word in what the record says (`like`: a part of it).
-        parent: id of the experiment whose children are asked for.
+        words: each is the beginning of a word in the record's text (`like`: a part of it).
+        parent: id of the experiment whose children to list.
         runs: list runs instead of experiments.
         limit: the listed most; None lists all.
         sort: one of `SORTS`.
-        reverse: the other way around.
+        reverse: reverse the order.
     """
 
     statuses: tuple[str, ...] = ()
@@ -123,7 +124,7 @@ def moment_of(text: str, *, now: datetime | None = None) -> str:
 
 
 def ask(index: Index, question: Question) -> History:
-    """What the index has; dry runs aren't part of history."""
+    """The matching experiments of the index; dry runs aren't part of history."""
     conditions, values = _conditions(question)
     where = " AND ".join(conditions)
     source = "run r JOIN experiment e ON e.id = r.experiment" if question.runs else "experiment e"
@@ -150,7 +151,7 @@ def found_by(index: Index, question: Question) -> list[tuple[int, str]]:
 
 
 def indexed_now(index: Index, *, seconds: float) -> Reindexed:
-    """What an index holds that took `seconds` to make."""
+    """The counts of an index that took `seconds` to make."""
     everything = ask(index, Question(statuses=("unreadable",)))
     runs = ask(index, Question(statuses=("unreadable",), runs=True))
     ((dry,),) = index.rows("SELECT count(*) FROM experiment WHERE dry")
@@ -173,14 +174,16 @@ def indexed_now(index: Index, *, seconds: float) -> Reindexed:
 
 @attrs.frozen(kw_only=True)
 class Around:
-    """What follows for each experiment from the others: the retracted ones that it rests on, and its place among the looks at its question."""
+    """The facts about each experiment that follow from the others: the retracted ones that it rests on, and its
+    place among the looks at its question.
+    """
 
     resting: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
     looks: Mapping[str, LookPlace] = attrs.field(factory=dict)
 
 
 def around(index: Index) -> Around:
-    """What follows from all experiments of an index."""
+    """The `Around` of all experiments of an index."""
     return Around(resting=resting_on_retracted(index), looks=Ledger.of(index).places())
 
 
@@ -260,7 +263,7 @@ def _escaped(name: str) -> str:
 
 
 def _said(words: str) -> tuple[str, list[Any]]:
-    """Every word must be there. What the user writes is quoted, so that no sign in it means anything."""
+    """Every word must be there. The user's words are quoted, so that no sign in them has a meaning."""
     each = [word for word in words.split() if any(char.isalnum() for char in word)]
     if not each:
         raise ConfigError(f"{words!r} contains no word to search for", hint="write letters or digits")

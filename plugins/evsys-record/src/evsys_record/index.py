@@ -28,18 +28,20 @@ _ABANDONED_SECONDS = 3600.0
 
 
 def index_path(experiments: Path) -> Path:
-    """Where the index of a folder of experiments is: alongside `.evsys/experiments`, and inside of a folder elsewhere."""
+    """The path of the index of a folder of experiments: next to `.evsys/experiments`, and inside a folder
+    elsewhere.
+    """
     return shared_file(experiments, "index.sqlite")
 
 
 class Index:
-    """What is known of all experiments in a folder, as of the last `refresh`.
+    """All experiments in a folder, as of the last `refresh`.
 
     Args:
         experiments: the folder of all experiments; it need not exist.
         path: where the index is kept; by default `index_path`.
-        tell: is told, in a line, that the index was damaged, or why it isn't kept.
-        advanced: is told how many of the changed records were read, and how many there are.
+        tell: called with a line if the index was damaged, or can't be stored.
+        advanced: called with the number of changed records read so far, and of all of them.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Index:
         self._bring_up_to_date(self._database)
 
     def rows(self, query: str, parameters: Iterable[Any] = ()) -> list[Row]:
-        """What a query gives. An index that turns out to be damaged is made again, once."""
+        """The rows of a query. An index that turns out to be damaged is rebuilt once."""
         if self._database is None:
             self.refresh()
         values = tuple(parameters)

@@ -1,4 +1,4 @@
-"""What is in the index of past experiments, and how a record gets into it."""
+"""The tables of the index of past experiments, and how a record gets into them."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _insert_experiment(
 
 
 def _insert_question(database: sqlite3.Connection, number: int | None, read: ReadExperiment) -> None:
-    """What an experiment asks, with its looks, and on which entries; task contents are kept once."""
+    """Insert the question of an experiment, with its looks and entries; task contents are stored once."""
     for entry in read.entries:
         contents = _contents(database, entry.contents)
         row = (number, _storable(entry.name), entry.split, entry.entry_hash, contents)
@@ -268,7 +268,7 @@ def _storable(value: Any) -> Any:
 
 
 def _labels(past: PastExperiment) -> Iterator[tuple[str, str]]:
-    """What an experiment can be found by: names also without what is before their last `/`."""
+    """The labels to find an experiment by: names in full, and the part after their last `/`."""
     yield from (("tag", tag) for tag in past.tags)
     yield from (("cites", cited) for cited in past.cites)
     outcomes = [past.verdict, *(comparison.outcome for comparison in past.comparisons)]

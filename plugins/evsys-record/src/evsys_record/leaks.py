@@ -15,7 +15,7 @@ OPTION = "--set "
 
 
 def leaks_in(text: str, redactor: Redactor) -> Iterator[tuple[str, int, int]]:
-    """Name, line and column (from 1) of each secret that a line of `text` tells."""
+    """Name, line and column (from 1) of each secret in a line of `text`."""
     for number, line in enumerate(text.split("\n"), 1):
         for name, index in redactor.leaked(line).items():
             yield name, number, index + 1

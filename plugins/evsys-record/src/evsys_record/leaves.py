@@ -16,12 +16,12 @@ __all__ = [
 ]
 
 IGNORED_RUN_KEYS = frozenset({"name", "tags"})
-"""What a run may be called changes nothing."""
+"""The name of a run changes nothing."""
 
 IGNORED_BACKEND_PARAMS = frozenset(
     {"base_url", "api_key_env", "api_key", "n_workers", "num_workers", "project_id"}
 )
-"""Where a backend is and how it is reached changes nothing."""
+"""The address of a backend and how it is reached change nothing."""
 
 IGNORED_CLIENT_PARAMS = IGNORED_BACKEND_PARAMS | {
     *("timeout_seconds", "max_retries", "requests_per_minute", "tokens_per_minute", "max_concurrent", "price")

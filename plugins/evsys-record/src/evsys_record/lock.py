@@ -1,9 +1,9 @@
-"""One process at a time on an experiment; who comes second is told who holds it.
+"""One process at a time on an experiment; a second one gets an error that names the holder.
 
-The lock is the kernel's (`flock`), so it ends with its process, however that dies. Alongside it the file says who holds
-it, and the file's time is renewed while it is held: this protects against other machines that share the folder, and
-carries the lock alone where the file system has no `flock`. A holder that fell silent for a minute, or is known to be
-dead, is replaced.
+The lock is the kernel's (`flock`), so it ends with its process, however that dies. Alongside it the file says who
+holds it, and the file's time is renewed while it is held: this protects against other machines that share the
+folder, and carries the lock alone where the file system has no `flock`. A holder that fell silent for a minute, or
+is known to be dead, is replaced.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, err
 
 @attrs.frozen(kw_only=True)
 class Holder:
-    """Who holds a lock. `boot` names the machine's boot and `process_started` the process, so that a number that was
-    used again isn't taken for the holder; both are None where the system doesn't tell.
+    """The holder of a lock. `boot` identifies the machine's boot and `process_started` the process, so that a
+    reused process number isn't taken for the holder; both are None if the system doesn't report them.
     """
 
     pid: int
@@ -101,7 +101,7 @@ class ExperimentLock:
 
     @property
     def lost(self) -> bool:
-        """True where another process took the lock over, since this one stood still for longer than a lease."""
+        """True if another process took the lock over, because this one was suspended for longer than a lease."""
         return self._lost is not None
 
     def when_lost(self, call: Callable[[], None]) -> None:
@@ -293,7 +293,7 @@ def _boot() -> str | None:
 
 
 def _process_started(pid: int) -> str | None:
-    """Start of a process in ticks since boot, Linux only. What is before the last bracket may hold anything."""
+    """Start of a process in ticks since boot, Linux only. The text before the last bracket may hold anything."""
     text = _system_text(Path(f"/proc/{pid}/stat"))
     return text.rpartition(")")[2].split()[19] if text else None
 
@@ -306,7 +306,7 @@ def _system_text(path: Path) -> str | None:
 
 
 def _alive(pid: int) -> bool:
-    """False when there certainly is no such process. Windows can't be asked: there `os.kill` would end it."""
+    """False if there certainly isn't such a process. Windows can't be asked: there `os.kill` would end it."""
     if os.name == "nt":
         return True
     try:

@@ -1,7 +1,9 @@
-"""The ledger of looks: a file of the project that every look at a question is appended to, and that outlives the folders of experiments.
+"""The ledger of looks: a file of the project that every look at a question is appended to, and that outlives the
+folders of experiments.
 
-A look is reserved before an experiment concludes, so that two that conclude at once get a number each, and written again with what it came to.
-The last line of each look counts. What a reservation leaves that was killed counts as a look: no one knows what was seen.
+A look is reserved before an experiment concludes, so that two that conclude at once get a number each, and written
+again with its result. The last line of each look counts. The reservation of a killed process counts as a look: no
+one knows whether its result was seen.
 """
 
 from __future__ import annotations
@@ -28,13 +30,17 @@ __all__ = ["LedgerLine", "LookLedger", "ledger_path"]
 type State = Literal["reserved", "concluded", "found"]
 
 _PATIENCE_SECONDS = 120.0
-"""The ledger is locked for the time of one look-up; whoever waits longer than that for it is told who has it."""
+"""The ledger is locked for the time of one look-up; a process that waits longer than that gets an error that names
+the holder.
+"""
 
 _PAUSE_SECONDS = 0.02
 
 
 def ledger_path(experiments: Path) -> Path:
-    """Where the ledger of a folder of experiments is: alongside `.evsys/experiments`, and inside of a folder elsewhere."""
+    """The path of the ledger of a folder of experiments: next to `.evsys/experiments`, and inside a folder
+    elsewhere.
+    """
     return shared_file(experiments, "looks.jsonl")
 
 
@@ -80,7 +86,7 @@ class LookLedger:
 
     @property
     def lines(self) -> Sequence[LedgerLine]:
-        """What it has, the oldest first."""
+        """Its entries, the oldest first."""
         return self._lines
 
     def looks(self) -> dict[str, list[tuple[LedgerLine, Look]]]:

@@ -36,18 +36,18 @@ class Ledger:
 
     @classmethod
     def of(cls, index: Index, key: str | None = None) -> Ledger:
-        """What an index has, and the ledger alongside its experiments.
+        """The looks in an index and in the ledger of its experiments.
 
         Args:
             index: of the experiments on record, as of now.
-            key: of the questions wanted; all by default.
+            key: of the questions; all by default.
         """
         ledger = LookLedger(index.experiments)
         return cls(asked=tuple(_joined(_on_record(index, key), ledger, key)))
 
     @classmethod
     def left(cls, experiments: Path) -> Ledger:
-        """What the ledger of a folder without experiments has."""
+        """The looks in the ledger of a folder without experiments."""
         return cls(asked=tuple(_joined((), LookLedger(experiments), None)))
 
     def looks_at(self, question: AskedQuestion, *, apart_from: str | None = None) -> tuple[Look, ...]:

@@ -1,4 +1,4 @@
-"""What scorings found in the cache of results, as runs write it down and `evsys cache why --json` prints it."""
+"""The cache hits and misses of evaluations, as runs record them and `evsys cache why --json` prints them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Lookup", "Lookups"]
 
 @attrs.frozen(kw_only=True)
 class Lookup:
-    """What a scoring found in the cache.
+    """The cache result of an evaluation.
 
-    `used` of the `wanted` rollouts were taken from it. `reason` says why none could be. Where its ingredients were unknown,
-    `nearest` is the scoring that has the fewest other ones, as `{scoring, run, created, differences}`; else `missing` names
-    rollouts that weren't kept, as `{task_id, sample_index, why}`.
+    `used` of the `wanted` rollouts were taken from it. `reason` says why none could be. If its ingredients were
+    unknown, `nearest` is the evaluation with the fewest different ones, as `{scoring, run, created, differences}`;
+    else `missing` names rollouts that weren't kept, as `{task_id, sample_index, why}`.
     """
 
     run: str

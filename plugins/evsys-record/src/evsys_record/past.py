@@ -1,4 +1,4 @@
-"""What the memory of past experiments says: the shapes that `evsys history`, `show` and `reindex` print."""
+"""The memory of past experiments: the shapes that `evsys history`, `show` and `reindex` print."""
 
 from __future__ import annotations
 
@@ -78,15 +78,23 @@ class LookPlace:
 
 @attrs.frozen(kw_only=True)
 class PastExperiment:
-    """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect against the
-    baseline with the interval of that, which is that of the winner again where it was confirmed. `moment` is when it began, by its folder's name where its files don't tell, UTC.
+    """An experiment on record. `before` to `high` are those of `best_arm` on `metric`: its score and its effect
+    against the baseline with the interval of that, from the confirmation if there was one. `moment` is when it
+    began, by its folder's name if its files don't say, UTC.
 
-    `claim` is what was claimed of the arms, with its `margin`; null in records of earlier versions. `failed` names the runs that didn't complete and the scorings that failed. `confirmed` compares the winner on runs that had no part in choosing it. `superseded` are the verdicts that it had before it was resumed, the oldest first. `retracted` is why its conclusion doesn't
-    hold; `rests_on` are retracted experiments that it cites, itself or through those in `cites`.
+    `claim` is the claim about the arms, with its `margin`; null in records of earlier versions. `failed` names the
+    runs that didn't complete and the scorings that failed. `confirmed` compares the winner on runs that had no part
+    in choosing it. `superseded` are the verdicts that it had before it was resumed, the oldest first. `retracted`
+    is why its conclusion doesn't hold; `rests_on` are retracted experiments that it cites, itself or through those
+    in `cites`.
 
-    `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by` (backends that only simulate a model),
-    `leaked_share` (of the scored tasks, those in training rows), `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict: `checkpoint` or `recipe`), `edited`
-    (conclusion.json is no longer what the run wrote), and `audit_differs` (checks of the saved audit that differ), `ledger_rebuilt` (the ledger of looks had been missing), and `similar_looks` (how many looks at similar questions came before). `look` is its place among all looks at its question; None if it tested nothing.
+    `marks` are the reasons to be careful with the conclusion. They follow from the other fields: `simulated_by`
+    (backends that only simulate a model), `leaked_share` (of the scored tasks, those in training rows),
+    `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict:
+    `checkpoint` or `recipe`), `edited` (conclusion.json is no longer what the run wrote), and `audit_differs`
+    (checks of the saved audit that differ), `ledger_rebuilt` (the ledger of looks had been missing), and
+    `similar_looks` (how many looks at similar questions came before). `look` is its place among all looks at its
+    question; None if it didn't test anything.
     """
 
     experiment_id: str
@@ -234,11 +242,11 @@ class PastEvaluation:
 
 @attrs.frozen(kw_only=True)
 class History:
-    """What `evsys history --json` prints. `total` were found, of which the first are listed: experiments, or their runs, or, with
-    `--near`, the nearest arms of experiments.
+    """The output of `evsys history --json`. `total` is the number found, of which the first are listed:
+    experiments, or their runs, or, with `--near`, the nearest arms of experiments.
 
     `evaluations` are those that `evsys eval` recorded, if nothing narrows the list but its length and a date.
-    `index` says where the index is kept, None in memory; `full_text` how words are looked for.
+    `index` is the path of the index, None in memory; `full_text` says how words are searched for.
     """
 
     records: str
@@ -262,7 +270,7 @@ class Unreadable:
 
 @attrs.frozen(kw_only=True)
 class Reindexed:
-    """What `evsys reindex --json` prints: what is in the new index, dry runs apart."""
+    """The output of `evsys reindex --json`: the counts of the new index, without dry runs."""
 
     records: str
     index: str | None
@@ -308,7 +316,7 @@ class ShownRun:
 
 @attrs.frozen(kw_only=True)
 class Superseded:
-    """What an experiment had concluded before it was resumed, in the file that holds all of it."""
+    """The conclusion of an experiment before it was resumed, and the file that holds it."""
 
     file: str
     verdict: str | None
@@ -317,8 +325,8 @@ class Superseded:
 
 @attrs.frozen(kw_only=True)
 class Shown:
-    """What `evsys show --json` prints. `ancestors` begins with the parent; `conclusion` is None before there is one; `superseded` are those
-    before it, the oldest first.
+    """The output of `evsys show --json`. `ancestors` begins with the parent; `conclusion` is None before there is
+    one; `superseded` are those before it, the oldest first.
     """
 
     directory: str

@@ -1,4 +1,6 @@
-"""From the files of a record to what history says of it. Whatever a file holds, a record is told of, never an error raised."""
+"""Reads the files of a record into the shapes of history. A record is listed regardless of what a file holds; no
+error is raised.
+"""
 
 from __future__ import annotations
 
@@ -43,17 +45,19 @@ __all__ = [
 ]
 
 STARTED, PLANNED = "started", "planned"
-"""States of runs without a result: the newest attempt hasn't ended, or there was none. The experiment's status tells more."""
+"""States of runs without a result: the newest attempt hasn't ended, or there was none. The experiment's status says
+more.
+"""
 
 _UNREADABLE = "unreadable"
 _STAMP = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-")
 _OF_RECORD = re.compile(r"(?:^|/)([^/]+)/runs/[^/]+/checkpoints(?:/|$)")
 """A path of a checkpoint in a record, and the experiment's id in it."""
 _DIVERGED = "training diverged"
-"""What the warning of `training.health` says of a loss that rose and stayed up."""
+"""The warning of `training.health` for a loss that rose and stayed high."""
 
 _ODD = (StoreError, AttributeError, KeyError, TypeError, ValueError)
-"""What reading a record may raise that isn't as evsys writes it: torn, edited, of another format."""
+"""Exceptions of reading a record that isn't as evsys writes it: torn, edited, of another format."""
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "trained_tokens", "unpriced")
 
@@ -62,11 +66,12 @@ type Tree = Mapping[str, Any]
 
 @attrs.frozen(kw_only=True)
 class ReadExperiment:
-    """`past` without what its runs tell; `words` are those to look for; `arms` maps a planned run to what resolved.json says.
+    """`past` without the facts from its runs; `words` are the searchable words; `arms` maps a planned run to its
+    part of resolved.json.
 
-    `leaves` has the config of each arm by dotted path, as JSON texts. `marks` are what programs find it by: the `noise` floor that it
-    measured, the `arms` that it trained. `asked` is its question, with the `looks` that it took at it; None for a dry run and without a
-    success metric. `entries` are its benchmark entries.
+    `leaves` has the config of each arm by dotted path, as JSON texts. `marks` are for programs to find it by: the
+    `noise` floor that it measured, the `arms` that it trained. `asked` is its question, with the `looks` that it
+    took at it; None for a dry run and without a success metric. `entries` are its benchmark entries.
     """
 
     past: PastExperiment
@@ -89,7 +94,7 @@ class ReadRun:
 
 
 def read_experiment(folder: Path) -> ReadExperiment:
-    """What the files of an experiment as a whole say; `status` is the one in the file."""
+    """Read the files of an experiment as a whole; `status` is the one in the file."""
     try:
         return _experiment(folder)
     except _ODD as exc:
@@ -232,7 +237,7 @@ def _texts(tree: Tree, key: str) -> tuple[str, ...]:
 
 
 def _subject(conclusion: Tree, deciding: Sequence[Comparison]) -> str | None:
-    """What a verdict that was reached is about; in an older record, what the comparisons that decided it claim."""
+    """The subject of a verdict; in an older record, that of the comparisons that decided it."""
     if conclusion.get("verdict") not in ("SUPPORTED", "REFUTED"):
         return None
     claims = {each.claim for each in deciding if each.claim is not None}
@@ -250,7 +255,7 @@ def _leaked_share(conclusion: Tree) -> float | None:
 
 
 def _marks(facts: Tree, conclusion: Tree, resolved: Tree) -> Iterator[tuple[str, str]]:
-    """What other experiments look for: its noise floor, its recipes, the tasks that it scored."""
+    """The marks that other experiments look for: its noise floor, its recipes, its evaluated tasks."""
     floor = conclusion.get("noise_floor") or {}
     if floor.get("identity") and floor.get("experiment_id") is None:
         yield "noise", str(floor["identity"])
@@ -263,7 +268,7 @@ def _marks(facts: Tree, conclusion: Tree, resolved: Tree) -> Iterator[tuple[str,
 
 
 def _label(arm: Tree) -> str | None:
-    """What a resolved arm is distinguished by: its name, with its stage where it has one."""
+    """The label of a resolved arm: its name, with its stage if it has one."""
     name, stage = _text(arm.get("arm")), arm.get("stage")
     return name if name is None or stage is None else f"{name}.{stage}"
 
@@ -292,7 +297,9 @@ def _cited(own: str, facts: Tree, planned: Mapping[str, Tree], conclusion: Tree)
 
 
 def read_run(folder: Path, experiment: ReadExperiment) -> ReadRun:
-    """What the files of a run say, through its newest attempt: the result of an attempt that another continued from is history."""
+    """Read the files of a run, up to its newest attempt: the result of an attempt that another continued from is
+    history.
+    """
     try:
         return _run(folder, experiment)
     except _ODD as exc:

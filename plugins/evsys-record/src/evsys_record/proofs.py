@@ -8,7 +8,7 @@ _SUFFIX = "@selected"
 
 
 def proof_name(benchmark: str) -> str:
-    """What results call the proof of an entry."""
+    """The name of an entry's proof in results."""
     return benchmark + _SUFFIX
 
 

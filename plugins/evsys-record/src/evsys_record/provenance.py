@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, platform, and the state of the project's repository."""
+"""The provenance of a result: versions, platform, and the state of the project's repository."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _GIT_SECONDS = 20.0
 
 
 def collect(project_root: Path) -> dict[str, Any]:
-    """What the record says of a launch. What can't be known is null.
+    """The provenance of a launch. Unknown values are null.
 
-    Backends add what only they know, such as the BLAS that numpy was built with.
+    Backends add their own facts, such as the BLAS that numpy was built with.
 
     Args:
         project_root: the folder whose repository counts.
@@ -57,8 +57,8 @@ def evsys_distributions() -> dict[str, str]:
 def git_state(folder: Path) -> dict[str, Any] | None:
     """Revision, branch and dirtiness of the repository around `folder`; None outside of one, or without git.
 
-    The record's own folder doesn't count as a change. `changes` is the hash of what differs from the revision in
-    tracked files, so that two launches from the same uncommitted state can be told to be the same.
+    The record's own folder doesn't count as a change. `changes` is the hash of the differences from the revision in
+    tracked files, so that two launches from the same uncommitted state can be recognised.
     """
     revision = _git(folder, "rev-parse", "--verify", "HEAD")
     if revision is None:
@@ -76,7 +76,7 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
-    """What git prints; None when it isn't there, isn't asked inside a repository, or takes too long."""
+    """The output of git; None if it isn't installed, isn't run inside a repository, or takes too long."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(

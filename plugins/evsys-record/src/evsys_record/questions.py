@@ -40,11 +40,12 @@ type Tree = Mapping[str, Any]
 
 @attrs.frozen(kw_only=True)
 class AskedQuestion:
-    """What is asked, distinguished by what can't be renamed.
+    """A question, identified by things that can't be renamed.
 
-    `metric` is the kind of the success metric; `baseline` says what the baseline is made of. The margin, the values of numbers and the seeds
-    don't distinguish questions: the next attempt at a question changes these first. `simulated` questions are apart from real ones.
-    `entry_hash` is that of the entry's rows, which is all that older records have of the tasks; `contents` is what newer ones have.
+    `metric` is the kind of the success metric; `baseline` describes the baseline's recipe. The margin, the values
+    of numbers and the seeds don't distinguish questions: the next attempt at a question changes these first.
+    `simulated` questions are apart from real ones. `entry_hash` is the hash of the entry's rows, the only mark of
+    the tasks in older records; newer ones have `contents`.
     """
 
     metric: str
@@ -204,7 +205,7 @@ def _named(run: Tree, part: str, key: str) -> str:
 
 
 def _levers(baseline: str, arms: Mapping[str, Sequence[Tree]]) -> set[str]:
-    """What differs between an arm and the baseline: keys, with a sign for numbers that are larger or smaller.
+    """The differences between an arm and the baseline: keys, with a sign for numbers that are larger or smaller.
 
     Against the base model it is the algorithm: whether training by it pays is one question, however it is set up.
     """
@@ -275,7 +276,7 @@ def complete_looks(experiment_id: str, conclusions: Sequence[Tree]) -> tuple[Loo
 
 
 def _look(experiment_id: str, conclusion: Tree) -> Look | None:
-    """What a conclusion tested; None if it tested nothing."""
+    """The look of a conclusion; None if it didn't test anything."""
     confirmed = conclusion.get("confirmed")
     compared = [confirmed["comparison"]] if confirmed else conclusion.get("comparisons") or ()
     tested = [each for each in compared if each.get("p_value") is not None]

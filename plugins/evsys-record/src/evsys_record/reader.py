@@ -173,7 +173,7 @@ class Experiment:
         return read_jsonl(self.directory / "experiment.log.jsonl", missing_ok=True)
 
     def events(self, *, after: int = 0) -> Iterator[Event]:
-        """What happened, in order: events with a number above `after`.
+        """Yield the events with a number above `after`, in order.
 
         Raises:
             StoreError: the file can't be read.
@@ -251,7 +251,7 @@ class Following(Iterator["Line"]):
 
     @property
     def cursor(self) -> str:
-        """Where the lines that were yielded so far end, as text for `Experiment.follow`."""
+        """The end of the lines yielded so far, as text for `Experiment.follow`."""
         offsets = {name: tail.offset for name, tail in self._tails.items()}
         return json.dumps({"experiment": self._experiment.id, "offsets": offsets}, separators=(",", ":"))
 

@@ -88,7 +88,7 @@ class RunRecord:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What run.json holds now."""
+        """The present contents of run.json."""
         hint = f"remove {self.directory}, then `evsys resume` starts this run over"
         return read_json(self.directory / "run.json", hint=hint)
 
@@ -163,7 +163,7 @@ class RunRecord:
         self._append(name, step, {"facts": facts, "rollout": self._rollout_tree(rollout)})
 
     def _rollout_tree(self, rollout: Rollout) -> dict[str, Any]:
-        """What was said stays as it was said; what failed may tell addresses and headers."""
+        """Messages stay as they are; errors are redacted, since they may contain addresses and headers."""
         tree = rollout_tree(rollout)
         tree["metadata"] = self._redactor.tree(tree["metadata"])
         if rollout.error is not None:
@@ -252,7 +252,9 @@ class RunRecord:
     # --- results and data ---
 
     def write_result(self, result: ArmResult) -> None:
-        """Write run_result.json, every field of it. What an earlier attempt ended with stays, as `run_result.<attempt>.json`."""
+        """Write run_result.json, every field of it. The result of an earlier attempt is kept as
+        `run_result.<attempt>.json`.
+        """
         self._guard()
         self.sync()  # a result doesn't outlive what it came from
         path = self.directory / "run_result.json"
@@ -270,7 +272,7 @@ class RunRecord:
         )
 
     def read_result(self) -> dict[str, Any] | None:
-        """What the newest attempt ended with; None while it hasn't ended."""
+        """The result of the newest attempt; None before it ends."""
         path = self.directory / "run_result.json"
         hint = f"remove it, then `evsys resume` makes it again; remove {self.directory} to start the run over"
         result = read_run_result(self.directory, hint=hint) if path.exists() else {}
@@ -345,7 +347,7 @@ def paragraph(text: str) -> str:
 
 
 def hypothesis_text(hypothesis: str | None, redactor: Redactor) -> str:
-    """What hypothesis.md holds."""
+    """The contents of hypothesis.md."""
     return paragraph(redactor.text(hypothesis or "No hypothesis was stated."))
 
 

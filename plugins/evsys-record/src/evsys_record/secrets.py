@@ -57,8 +57,8 @@ _HEADER = re.compile(
     (?:(?:basic|bearer|bot|digest|key|token)\s+)?)
     [^\s"'\\,;&<>\]})][^\s"'\\,;&<>]*"""
 )
-"""What it cuts must leave JSON whole: a backslash belongs to a quote, or with its letter to white space; a quote and a
-closing bracket end the text that the header is in.
+"""The cut must leave JSON valid: a backslash belongs to a quote, or with its letter to white space; a quote and a
+closing bracket end the text of the header.
 """
 
 _BEARER = re.compile(r"(?i)(?<=\bbearer )[\w.~+/=-]{8,}")
@@ -75,9 +75,10 @@ _ISSUED = re.compile(
     |pypi-[\w-]{50,}
     )(?![A-Za-z0-9])"""
 )
-"""Keys that tell by how they begin whose they are. Each is too long, and too random, to be a word.
+"""Keys whose prefix names their issuer. Each is too long, and too random, to be a word.
 
-Each alternative takes all that could belong to it and is never tried again inside it, so that searching takes linear time.
+Each alternative takes everything that could belong to it and is never tried again inside it, so that searching
+takes linear time.
 """
 
 _ISSUERS = (
@@ -118,7 +119,7 @@ def could_be_no_word(text: str) -> bool:
 
 
 def issued_key(text: str) -> int | None:
-    """Where the first key stands that tells by how it begins who issued it (`hf_...`); None where there is none."""
+    """The place of the first key whose prefix names its issuer (`hf_...`); None if there isn't one."""
     if not any(mark in text for mark in _ISSUERS):
         return None
     return next((found.start() for found in _ISSUED.finditer(text) if _is_key(found)), None)
@@ -221,7 +222,9 @@ class Redactor:
 
 
 def _without_user_info(text: str) -> str:
-    """`text` whose addresses name no user. What a cut leaves may be an address in turn, so this is repeated a few times."""
+    """`text` whose addresses name no user. The rest after a cut may be an address in turn, so this is repeated a
+    few times.
+    """
     for _ in range(MOST_NESTED):
         shorter = _USER_INFO.sub(f"{REDACTED}@", text)
         if shorter == text:
@@ -244,7 +247,7 @@ def _without_credentials(text: str) -> str:
 
 
 def _without_login(match: re.Match[str]) -> str:
-    """What follows `Basic` is a login where it is base64 of `user:password`, and else a word like any other."""
+    """The word after `Basic` is a login if it is base64 of `user:password`, and else a word like any other."""
     encoded = match[0].rstrip("=")
     try:
         login = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_")
@@ -254,7 +257,7 @@ def _without_login(match: re.Match[str]) -> str:
 
 
 def _is_reference(text: str) -> bool:
-    """True for `${NAME}`: it names a secret without telling it."""
+    """True for `${NAME}`: it names a secret without containing it."""
     return text.startswith("${") and text.endswith("}")
 
 

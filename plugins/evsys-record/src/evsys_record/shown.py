@@ -132,7 +132,7 @@ def _children(index: Index, experiment_id: str) -> Iterator[str]:
 
 
 def _files(folder: Path) -> Iterator[RecordFile]:
-    """What is directly in a folder, by name; of a folder in it the bytes of everything below."""
+    """The files directly in a folder, by name; for a folder in it, the bytes of everything below."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue

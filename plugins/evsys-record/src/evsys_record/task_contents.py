@@ -30,7 +30,7 @@ class TaskContents:
 
     @classmethod
     def of_tree(cls, tree: Mapping[str, Any]) -> TaskContents:
-        """What `as_json` made."""
+        """Read back the output of `as_json`."""
         return cls(
             tasks=int(tree["tasks"]), hash=str(tree["hash"]), sketch=tuple(str(tree["sketch"]).split())
         )

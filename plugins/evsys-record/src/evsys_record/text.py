@@ -12,8 +12,8 @@ _HIDDEN = re.compile(
     r"|(?P<style>\x1b\[(?:[0-2]|22|3[1-7]|39|9[1-7])(?:;(?:[0-2]|22|3[1-7]|39|9[1-7]))*m)"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""What a terminal obeys or can't show: control characters but tab and line feed, overrides of the writing direction, lone
-surrogates. Colours that leave text readable are ours, and let through.
+"""Characters that a terminal obeys or can't show: control characters but tab and line feed, overrides of the
+writing direction, lone surrogates. Colours that leave text readable are ours, and let through.
 """
 
 

@@ -11,7 +11,9 @@ import math
 __all__ = ["FIRST_SHARE", "level_of_look"]
 
 FIRST_SHARE = 0.8
-"""What the first look gets: nearly all, since most questions are asked once. That costs it 7 % more tasks at 80 % power."""
+"""The share of the first look: nearly all, since most questions are asked once. That costs it 7 % more tasks at 80
+% power.
+"""
 
 _LATER_SUM = math.pi**2 / 6 - 1
 """The sum of 1 / k^2 from k = 2 on."""

@@ -1,7 +1,8 @@
-"""What is claimed of an effect, how it is tested, and what the numbers say of it.
+"""Claims about an effect, their tests, and their outcomes.
 
-Positive effects are better. The margin `m` is at least 0. Every claim is tested against its own boundary: `better` and `worse` by more than
-the margin (superiority), `no_worse` (non-inferiority) and `equal` (two one-sided tests, Schuirmann 1987).
+Positive effects are better. The margin `m` is at least 0. Every claim is tested against its own boundary: `better`
+and `worse` by more than the margin (superiority), `no_worse` (non-inferiority) and `equal` (two one-sided tests,
+Schuirmann 1987).
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ def _is_on_side(claim: Claim, margin: float, effect: float) -> bool:
 def claim_outcome(
     claim: Claim, margin: float, paired: Paired, *, p_corrected: float, level: float, refuting_level: float
 ) -> ClaimOutcome:
-    """What the numbers say of a claim.
+    """The outcome of a claim.
 
     Args:
-        claim: what is claimed.
+        claim: the claim.
         margin: its margin.
         paired: the comparison.
         p_corrected: `claim_p`, corrected over arms.

@@ -53,9 +53,10 @@ _TOO_FEW = 6
 
 @attrs.frozen(kw_only=True)
 class Seeds:
-    """Where the error of a claim about recipes comes from: squared standard errors by training seed and by task.
+    """The sources of the error of a claim about recipes: squared standard errors by training seed and by task.
 
-    `runs` are the training runs of each trained side, the fewest first; `freedom` the degrees of freedom of the whole.
+    `runs` are the training runs of each trained side, the fewest first; `freedom` the degrees of freedom of the
+    whole.
     """
 
     by_seed: float
@@ -363,7 +364,7 @@ class _Wild:
         return max(low, -bound), min(high, bound)
 
     def comparison(self, level: float) -> Paired:
-        """What the bootstrap says, with the interval of `level`."""
+        """The result of the bootstrap, with the interval of `level`."""
         sample, (low, high) = self._sample, self._ends(level)
         flipped = self._flipped(0.0)
         return Paired(

@@ -1,8 +1,8 @@
-"""What a comparison could have seen: the smallest effect that it detects, and how many tasks would settle it.
+"""The power of a comparison: the smallest effect that it detects, and how many tasks would settle it.
 
-A standard error is estimated from the differences that came up. If fewer units (tasks, or clusters) differ than the test
-needs for significance, that estimate is not evidence, zero least of all; what counts then is the design: its number of units,
-and the share of them that would have to differ.
+A standard error is estimated from the differences that came up. If fewer units (tasks, or clusters) differ than the
+test needs for significance, that estimate is not evidence, zero least of all; the design counts instead: its number
+of units, and the share of them that would have to differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 POWER = 0.8
 MOST_UNITS = 10_000_000
 MOST_RUNS = 1_000
-"""More training runs of a recipe than these are no advice."""
+"""More training runs of a recipe than this are not recommended."""
 
 
 def smallest_p(paired: Paired, units: int | None = None) -> float:
@@ -47,10 +47,10 @@ def smallest_p_of(units: int, *, exact_binary: bool) -> float:
 def detectable(paired: Paired, level: float = 0.05) -> float | None:
     """The smallest effect found with 80 % power by a two-sided test at `level`.
 
-    With the usual approximation that is `(z(1 - level/2) + z(0.8))` standard errors, 2.8 of them at 5 %, and of a claim about
-    recipes the same with Student's t. Where that error is
-    no evidence it is at least the share of units that must truly differ so that enough of them come up. None: this
-    design can't detect any effect, since all units differing in one direction wouldn't be significant.
+    With the usual approximation that is `(z(1 - level/2) + z(0.8))` standard errors, 2.8 of them at 5 %, and of a
+    claim about recipes the same with Student's t. If that error is not evidence, it is at least the share of units
+    that must truly differ so that enough of them come up. None: this design can't detect any effect, since all
+    units differing in one direction wouldn't be significant.
     """
     needed = _needed(paired, level)
     if needed > paired.clusters:
@@ -113,7 +113,7 @@ def fewest_runs(
 
 
 def _seen_with(seeds: Seeds, runs: int, level: float) -> float:
-    """What is detected with `runs` training runs of each recipe, whose spread stays what it is."""
+    """The detectable effect with `runs` training runs of each recipe, at the same spread."""
     by_seed = seeds.by_seed * seeds.runs[0] / runs
     total = by_seed + seeds.by_task
     freedom = satterthwaite(total, [(by_seed, len(seeds.runs) * (runs - 1))])

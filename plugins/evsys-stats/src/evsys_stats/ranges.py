@@ -1,4 +1,4 @@
-"""What values a metric can have at all, so that no interval claims more than that."""
+"""The range of values that a metric can have, so that no interval claims more than that."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ type Range = tuple[float, float]
 """The smallest and the largest value; either may be infinite."""
 
 OF_REWARDS = "rewards"
-"""What a metric declares as its `value_range` when it stays within the range of the rewards that it is given."""
+"""The `value_range` of a metric that stays within the range of its rewards."""
 
 
 def declared_range(plugin: Any, name: str, attribute: str) -> Range | str | None:
-    """What a metric (`value_range`) or a verifier (`reward_range`) declares; None where it doesn't.
+    """The declared range of a metric (`value_range`) or a verifier (`reward_range`); None if there isn't one.
 
     Raises:
         PluginContractError: it declares something else than two ordered numbers, or for a metric "rewards".

@@ -168,23 +168,23 @@ def recipe_claim(
     largest: float | None = None,
     errors: tuple[float, Seeds] | None = None,
 ) -> Paired:
-    """What may be said of the recipes behind a comparison of their training runs, `checkpoint`.
+    """The claim about the recipes behind a comparison of their training runs, `checkpoint`.
 
-    Three tests, of which the least certain speaks: the two-way t over seeds and tasks; the exact permutation of seeds where both
-    arms have some and its floor isn't above `corrected_level`; and the comparison of these very runs, since no one knows more
-    about a recipe than about the runs that he has. The p-value is the largest of theirs, the interval holds all of theirs,
-    so that the two agree.
+    Three tests, of which the least certain one counts: the two-way t over seeds and tasks; the exact permutation of
+    seeds where both arms have some and its floor isn't above `corrected_level`; and the comparison of these very
+    runs, since a claim about a recipe is never more certain than one about its runs. The p-value is the largest of
+    theirs, the interval holds all of theirs, so that the two agree.
 
     Args:
         checkpoint: the comparison of the means over runs, signed.
-        arm: scores of each run, [S, n], unsigned; NaN where it has none for a task.
+        arm: scores of each run, [S, n], unsigned; NaN for a task without one.
         baseline: likewise [T, n]; one row for a model that wasn't trained.
         clusters: [n] labels of tasks that belong together.
         sign: -1 where less is better.
         level: of the interval.
         corrected_level: of one comparison after correction for all.
-        largest: the largest difference that there can be, beyond which no interval goes; None where that isn't known.
-        errors: by a deviation known from other runs, see `errors_with`; None for that of these runs.
+        largest: the largest difference that there can be, beyond which no interval goes; None if unknown.
+        errors: by a deviation known from other runs, see `errors_with`; None: by that of these runs.
     """
     total, seeds = errors or two_way_errors(arm, baseline, clusters)
     error, effect = math.sqrt(total), checkpoint.effect
@@ -193,7 +193,7 @@ def recipe_claim(
     one, two = sign * _seed_means(arm), sign * _seed_means(baseline)
 
     def by_t(mean: float) -> float:
-        """Where all runs and tasks say exactly the same there is no spread to test by, and the other tests decide."""
+        """If all runs and tasks agree exactly there is no spread to test by, and the other tests decide."""
         return two_sided_p((effect - mean) / error, seeds.freedom) if error > 0 else float(effect == mean)
 
     def p_at(mean: float) -> float:

@@ -1,4 +1,6 @@
-"""What the best of several arms can be expected to do the next time: effects drawn towards none by how much of them is luck."""
+"""The expected effect of the best of several arms in a new run: effects shrunk towards zero by the share of them
+that is luck.
+"""
 
 from __future__ import annotations
 

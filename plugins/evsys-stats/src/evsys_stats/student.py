@@ -30,10 +30,11 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 @lru_cache(maxsize=64)
 def studentized_maximum(count: int, freedom: int, level: float) -> float:
-    """What the largest of `count` independent |t| that share their error of `freedom` degrees exceeds with probability `level`.
+    """The value that the largest of `count` independent |t| with a shared error of `freedom` degrees exceeds with
+    probability `level`.
 
-    It holds for correlated ones as well (Sidak 1967). With one it is Student's quantile. Source: Stoline & Ury 1979, "Tables of the studentized
-    maximum modulus distribution".
+    It holds for correlated ones as well (Sidak 1967). With one it is Student's quantile. Source: Stoline & Ury
+    1979, "Tables of the studentized maximum modulus distribution".
     """
     errors = [
         (i + 0.5) * 4.0 / 400 for i in range(400)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 __all__ = ["UNSEEN_WEIGHT", "WeightedMeans", "weighted_means"]
 
 UNSEEN_WEIGHT = 0.5
-"""What an unseen unit with the worst value weighs: with 1 the bounds of a proportion are Clopper & Pearson's, with 1/2 they are
-between those and no allowance, as the mid-p and Jeffreys' interval are."""
+"""The weight of an unseen unit with the worst value: with 1 the bounds of a proportion are Clopper & Pearson's,
+with 1/2 they are between those and no allowance, as the mid-p and Jeffreys' interval are.
+"""
 
 _CHUNK = 1_000
 

@@ -50,11 +50,12 @@ class ChatAgentParams:
 class ChatAgent:
     """Asks the model and returns its last answer.
 
-    With `max_turns` of 1 the whole instruction is one prompt. Above that, an instruction of several messages is a script:
-    each user message that isn't followed by a given answer is answered by the model before the next one is shown.
+    With `max_turns` of 1 the whole instruction is one prompt. Above that, an instruction of several messages is a
+    script: each user message that isn't followed by a given answer is answered by the model before the next one is
+    shown.
 
-    With `tools`, an answer that calls some is followed by what they gave, and by another answer. A call that is malformed
-    stays text, and so is the last answer. What tools give may change, so results aren't kept for later.
+    With `tools`, an answer that calls some is followed by their results, and by another answer. A call that is
+    malformed stays text, and so is the last answer. Tool results may change, so results aren't cached.
     """
 
     name: ClassVar[str] = "chat"
@@ -100,7 +101,7 @@ class ChatAgent:
         return self.max_turns or (limit if self.tools is None else max(limit, MOST_WITH_TOOLS))
 
     def _script(self, task: HarborTask, ctx: AgentContext) -> list[list[Message]]:
-        """What is said before each answer of the model."""
+        """The messages before each answer of the model."""
         messages = self._opening(task, ctx)
         if self._most(ctx) == 1:
             return [messages]

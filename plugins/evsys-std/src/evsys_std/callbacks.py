@@ -241,7 +241,7 @@ class PrintProgress:
 
 @attrs.define
 class _Scoring:
-    """One that is under way: how far it is, and when that was told in a line that stays."""
+    """An evaluation in progress: how far it is, and when a permanent line last reported that."""
 
     told: float
     text: str = ""
@@ -263,7 +263,7 @@ def _write(text: str) -> None:
 
 
 def _expected(estimate: Mapping[str, float] | None) -> str:
-    """What the backend expects, in words; scorings are part of the time where it is known how long they take."""
+    """The backend's estimate, in words; the time includes evaluations if their duration is known."""
     if not estimate:
         return ""
     scoring = estimate.get("scoring_seconds")

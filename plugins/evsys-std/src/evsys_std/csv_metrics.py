@@ -30,9 +30,10 @@ _SCORE_COLUMNS = (
 
 
 class CsvMetrics:
-    """Writes `metrics.csv`, a row a step, and `scores.csv`, a row for each metric of each scoring, into a run's folder.
+    """Writes `metrics.csv`, a row a step, and `scores.csv`, a row for each metric of each scoring, into a run's
+    folder.
 
-    A resumed run continues in the same files; `attempt` tells the rows of a step that was trained twice apart.
+    A resumed run continues in the same files; `attempt` distinguishes the rows of a step that was trained twice.
     """
 
     name: ClassVar[str] = "csv_metrics"

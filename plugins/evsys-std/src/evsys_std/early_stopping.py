@@ -21,7 +21,7 @@ _KNOWN: Mapping[str, Literal["max", "min"]] = {"loss": "min", "reward": "max"}
 """Directions of training metrics; those of scores come with the score."""
 
 _LOOK_SECONDS = 0.1
-"""Time between two looks at what is being scored; a score that this run had made itself is told of at once."""
+"""Time between two looks at running evaluations; scores of this run itself are reported at once."""
 
 
 class EarlyStopping:
@@ -66,12 +66,12 @@ class EarlyStopping:
 
     @property
     def monitored(self) -> tuple[str, ...]:
-        """What `evsys validate` looks for among the benchmark entries."""
+        """The benchmark entry that `evsys validate` looks for."""
         return (self.config.monitor,)
 
     @property
     def judgements(self) -> int:
-        """Values until it can stop a run, for `evsys validate`: a best one, and `patience` that are no better."""
+        """Values until it can stop a run, for `evsys validate`: a best one, and `patience` without an improvement."""
         return self.config.patience + 1
 
     # --- hooks ----------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class EarlyStopping:
             self._values[step] = float(value)
 
     def _note_known(self, ctx: RunContext) -> None:
-        """Take the scores that no one told of: those of an earlier attempt, and those that another arm had made."""
+        """Take the scores without a hook: those of an earlier attempt, and those shared from another arm."""
         for evaluation in declared(ctx.evaluate, "results", ()):
             if evaluation.step not in self._values:
                 self._note_scores(evaluation)

@@ -1,4 +1,4 @@
-"""Python functions as tools of a model: how they are shown to it, and what it is told of a call."""
+"""Python functions as tools of a model: how they are described to it, and the answer to a call."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class PythonTools:
         self._schemas = {name: _described(name, function) for name, function in self._functions.items()}
 
     def shown(self, given: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-        """What the model is told: the tools that the task describes, then the functions that it doesn't."""
+        """The tools shown to the model: those that the task describes, then the functions that it doesn't."""
         described = {tool.get("function", tool).get("name") for tool in given}
         own = (schema for name, schema in self._schemas.items() if name not in described)
         return (*given, *own)
 
     async def answer(self, call: ToolCall) -> Message:
-        """What a call came to, or why it failed: an error is the model's to deal with."""
+        """The result of a call, or why it failed: an error is the model's to deal with."""
         try:
             said = await self._result(call)
         except PLUGIN_FAILURES as exc:

@@ -45,7 +45,7 @@ class SandboxError(Exception):
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """What a run may use, and whether it is in a sandbox."""
+    """The limits of a run, and whether it is in a sandbox."""
 
     timeout_seconds: float
     memory_mb: int
@@ -88,7 +88,7 @@ class Part:
 
 
 def run_program(code: str, text: str, bounds: Bounds, left: TimeLeft) -> tuple[str, str | None]:
-    """Run code as a program that reads `text`: its output, and what went wrong. Where no time is left it isn't run.
+    """Run code as a program that reads `text`: its output, and what went wrong. It isn't run if no time is left.
 
     Raises:
         SandboxError: it couldn't be started.
@@ -161,7 +161,7 @@ def _too_long(bounds: Bounds) -> str:
 
 
 def _parts(messages: Iterator[Mapping[str, Any]], count: int, bounds: Bounds) -> list[Part]:
-    """What the messages of the tests say. What they say nothing of didn't pass."""
+    """The results in the messages of the tests. A test without a message didn't pass."""
     parts: list[list[str]] = [[""] for _ in range(count)]
     errors: dict[tuple[int, int], str | None] = {}
     stopped: str | None = None
@@ -207,7 +207,7 @@ def _messages(results: IO[bytes], seconds: float) -> Iterator[Mapping[str, Any]]
 
 
 def _chunks(stream: IO[bytes], deadline: float) -> Iterator[bytes]:
-    """What is written to a pipe, until it is closed at its other end or the time is up."""
+    """The data written to a pipe, until it is closed at its other end or the time is up."""
     while (left := deadline - time.monotonic()) > 0:
         ready, _, _ = select.select([stream], [], [], left)
         chunk = os.read(stream.fileno(), 1 << 16) if ready else b""

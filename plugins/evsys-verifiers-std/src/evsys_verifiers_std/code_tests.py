@@ -61,10 +61,12 @@ class CodeTestsParams:
 
 
 class CodeTests(Configured):
-    """The share of tests that the model's code passes. Code that crashes, hangs or takes too much passes none of the rest.
+    """The share of tests that the model's code passes. Code that crashes, hangs or takes too much passes none of
+    the rest.
 
-    The last code block of the answer is tested. It runs in a bubblewrap sandbox of its own, and the tests in another: they
-    exchange plain values only, so code can't write its own verdict. A sandbox that fails is no score.
+    The last code block of the answer is tested. It runs in a bubblewrap sandbox of its own, and the tests in
+    another: they exchange plain values only, so code can't write its own verdict. A sandbox that fails gives no
+    score.
     """
 
     name: ClassVar[str] = "code_tests"

@@ -30,7 +30,7 @@ class Part:
     )
 
     def of(self, expected: Any) -> Any:
-        """What this part expects.
+        """The expected value of this part.
 
         Raises:
             ValueError: the task's `expected` has no such key.

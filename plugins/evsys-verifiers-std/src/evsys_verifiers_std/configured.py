@@ -1,4 +1,4 @@
-"""What the verifiers have in common: they are built from the fields of their `Config`."""
+"""The base of the verifiers: they are built from the fields of their `Config`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What an answer costs: money, time and tokens of one attempt at a task, crashed attempts included.
+"""The cost of an answer: money, time and tokens of one attempt at a task, crashed attempts included.
 
-Each metric is the mean over tasks of the mean over a task's samples, so that more samples don't make a model look dearer.
+Each metric is the mean over tasks of the mean over a task's samples, so that more samples don't make a model look
+dearer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class _PerTask:
     value_range: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def of(self, rollout: Rollout) -> float:
-        """What one rollout took; NaN where that isn't known."""
+        """The cost of one rollout; NaN if unknown."""
         raise NotImplementedError
 
     def task_value(self, rollouts: Sequence[Rollout]) -> float:

@@ -1,4 +1,4 @@
-"""What a task expects, read strictly: a verifier that can't tell right from wrong must not give a reward."""
+"""The expected answer of a task, read strictly: a verifier that can't tell right from wrong must not give a reward."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ __all__ = ["FormatOnly"]
 
 @attrs.frozen(kw_only=True)
 class FormatOnlyParams:
-    """What form an answer must have; at least one of these."""
+    """The required form of an answer; at least one of these."""
 
     tags: tuple[str, ...] = option((), "Tags that come once each, in this order, with something inside.")
     only_tags: bool = option(False, "Allow only whitespace outside the tags.")
@@ -44,7 +44,7 @@ class FormatOnlyParams:
 
 
 class FormatOnly(Configured):
-    """1.0 when the answer has the wanted form. What the task expects isn't looked at."""
+    """1.0 when the answer has the wanted form. The task's expected answer isn't used."""
 
     name: ClassVar[str] = "format_only"
     conformance: ClassVar[Mapping[str, Any]] = {"params": {"tags": ["think", "answer"]}}

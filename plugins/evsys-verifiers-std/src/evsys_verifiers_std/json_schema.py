@@ -23,7 +23,7 @@ _process = HelperProcess(["-P", "-m", "evsys_verifiers_std.json_process"], "vali
 
 @attrs.frozen(kw_only=True)
 class JsonSchemaParams:
-    """What is validated, and against which schema."""
+    """The part of an answer to validate, and the schema."""
 
     schema: Mapping[str, Any] | None = option(
         None,
@@ -80,7 +80,7 @@ class JsonSchema(Configured):
         return "{"
 
     def check(self, expected: Any) -> None:
-        """Refuse what is no JSON Schema, or refers to one that isn't in it.
+        """Refuse an invalid JSON Schema, or one that refers to a schema outside it.
 
         Raises:
             ValueError: says what is wrong and where in the schema.
@@ -97,7 +97,7 @@ def _shown_by(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def _asked(settings: JsonSchemaParams, expected: Any, **what: Any) -> str | None:
-    """What is wrong with a text.
+    """The fault of a text.
 
     Raises:
         ValueError: the schema can't be used.

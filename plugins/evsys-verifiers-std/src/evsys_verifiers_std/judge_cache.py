@@ -25,7 +25,7 @@ class JudgeCache:
         self._root = (cache_root() if root is None else root) / "judgements"
 
     def get(self, key: str) -> str | None:
-        """What the judge said, None where no one has asked. A file that can't be read, or isn't whole, is none."""
+        """The stored answer of the judge; None if it wasn't asked. An unreadable or incomplete file is ignored."""
         try:
             kept = json.loads(self._path(key).read_text(encoding="utf-8"))
         except (OSError, ValueError):

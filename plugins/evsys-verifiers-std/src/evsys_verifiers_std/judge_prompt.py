@@ -1,4 +1,4 @@
-"""What a judging model is asked, and the score in what it says."""
+"""The prompt of a judging model, and the score in its answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ line that is nothing but `SCORE: ` and a number from {lowest:g} to {highest:g}."
 
 
 class UnreadableVerdictError(Exception):
-    """What a judge said holds no score."""
+    """A judge's answer has no score."""
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +110,7 @@ def _shown(text: str) -> str:
 
 
 def conversation(messages: Sequence[Message]) -> str | None:
-    """What was said before the first answer, as a text; None where nothing was."""
+    """The messages before the first answer, as a text; None if there were none."""
     lines = []
     for message in messages:
         if message.role == "assistant":

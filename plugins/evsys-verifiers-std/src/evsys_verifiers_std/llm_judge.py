@@ -29,7 +29,7 @@ _MOST_REASONS = 5
 
 @attrs.frozen(kw_only=True)
 class Client:
-    """Where the judging model is asked."""
+    """The inference client of the judging model."""
 
     kind: str = option(..., "Name of the inference client.", min_len=1)
     params: Mapping[str, Any] = option(attrs.Factory(dict), "Its params.")
@@ -71,7 +71,7 @@ class LlmJudgeParams:
 
 @attrs.frozen(kw_only=True)
 class _Vote:
-    """What came of asking once: a score, or why there is none."""
+    """The result of asking once: a score, or why there is none."""
 
     score: float | None = None
     line: str = ""
@@ -134,7 +134,7 @@ class LlmJudge(Configured):
         return self._joined(await self._votes(question))
 
     async def _votes(self, question: Question) -> list[_Vote]:
-        """All votes, asked for at once. What isn't there in time is a vote without a score, and of unknown cost."""
+        """All votes, asked for at once. A late one is a vote without a score, and of unknown cost."""
         import asyncio  # here, so that `evsys validate` doesn't wait for it
 
         from evsys.types import Usage

@@ -60,7 +60,7 @@ def answer_to(request: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _expected(text: str) -> Sequence[Any]:
-    """What is expected: LaTeX with or without marks around it, or prose with an expression in it."""
+    """The expected expression: LaTeX with or without marks around it, or prose with an expression in it."""
     marked = "$" in text or "\\boxed" in text or "\\(" in text or "\\[" in text
     return _parsed(text) if marked else _parsed(f"${text}$") or _parsed(text)
 

@@ -57,7 +57,7 @@ def _samples() -> int:
 
 @attrs.frozen(kw_only=True)
 class PassRateParams:
-    """What counts as passed."""
+    """The condition for a pass."""
 
     pass_threshold: float = _threshold()
 

@@ -37,7 +37,7 @@ class NumericParams:
 class Numeric(Configured):
     """1.0 when the number in the answer is the expected one.
 
-    If the expectation has a unit, the answer needs one that measures the same, and is converted. Where it has none,
+    If the expectation has a unit, the answer needs one that measures the same, and is converted. If it has none,
     units in the answer don't matter.
     """
 
@@ -92,7 +92,7 @@ def _right(said: Quantity, wanted: Expected, settings: NumericParams) -> bool:
 
 
 def _in_unit_of(said: Quantity, wanted: Expected, settings: NumericParams) -> Fraction | None:
-    """What was said in the unit of what is wanted; None where it measures something else."""
+    """The answer in the expected unit; None if it measures something else."""
     if said.value is None:
         return None
     if wanted.words is not None:

@@ -35,7 +35,7 @@ class Quantity(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What is right: a number with a unit that is known, with a word that counts things (`words`), or without either."""
+    """The right answer: a number with a known unit, with a word that counts things (`words`), or without either."""
 
     value: Fraction
     unit: Unit | None = None
@@ -211,7 +211,7 @@ def _raised(value: Fraction, exponent: str, *, ten: bool) -> Fraction | None:
 
 
 def expected_quantities(expected: Any, mark: Mark = ".") -> list[Expected]:
-    """What counts as right: a number, a text such as `5 km`, `{value, unit}`, or a list of those.
+    """The right answers: a number, a text such as `5 km`, `{value, unit}`, or a list of those.
 
     Raises:
         ValueError: there is no number, or more than one, or one that isn't finite.

@@ -1,4 +1,4 @@
-"""The tests of a task, read strictly: one that can't fail, or can't run, is no test."""
+"""The tests of a task, read strictly: one that can't fail, or can't run, is not a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CALL_KEYS = frozenset({"args", "kwargs", "returns"})
 
 
 class Settings(Protocol):
-    """Where tests may come from alongside the task."""
+    """Sources of tests in addition to the task."""
 
     @property
     def tests(self) -> Any:
@@ -25,11 +25,11 @@ class Settings(Protocol):
 
     @property
     def entry_point(self) -> str | None:
-        """What they are about."""
+        """The name that they test."""
 
     @property
     def setup(self) -> str:
-        """What runs before them."""
+        """The code that runs before them."""
 
 
 @attrs.frozen(kw_only=True)

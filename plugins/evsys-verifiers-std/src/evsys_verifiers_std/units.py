@@ -159,10 +159,10 @@ class _Factor(NamedTuple):
 
 
 def leading_unit(text: str) -> tuple[Unit, int] | None:
-    """The longest unit that `text` starts with, and where it ends; None where it starts with none.
+    """The longest unit that `text` starts with, and where it ends; None if there isn't one.
 
-    Factors stand side by side or with a sign between them, as in `kg*m^2/s^2`, `kWh`, `miles per hour`, `m³`; each `/`
-    divides by the one factor after it. Parentheses aren't read.
+    Factors are next to each other or have a sign between them, as in `kg*m^2/s^2`, `kWh`, `miles per hour`, `m³`;
+    each `/` divides by the one factor after it. Parentheses aren't read.
     """
     unit, end = ONE, 0
     for factor in _factors(text):

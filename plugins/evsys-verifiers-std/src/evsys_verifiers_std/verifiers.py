@@ -64,7 +64,7 @@ class ExactMatch(Configured):
 
 @attrs.frozen(kw_only=True)
 class ContainsParams:
-    """What has to be found."""
+    """The text to find."""
 
     require: Literal["all", "any"] = option(
         "all", "With several texts: all of them, or any.", choices=("all", "any")
@@ -195,7 +195,7 @@ def _pattern(settings: RegexMatchParams, expected: Any) -> str:
 
 @attrs.frozen(kw_only=True)
 class ToolCallsMatchParams:
-    """What of a call is compared."""
+    """The compared parts of a call."""
 
     ordered: bool = option(False, "The calls must come in the expected order.")
     arguments: Literal["exact", "subset", "ignore"] = option(

@@ -1,4 +1,4 @@
-"""What is sent to a service that completes conversations and texts, and what its answers say."""
+"""Requests to a service that completes conversations and texts, and the reading of its answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Answer(Used):
 
 @attrs.frozen(kw_only=True)
 class Echo(Used):
-    """What a service says of tokens that it was sent: a logprob each, NaN for the first, and their text."""
+    """A service's answer about given tokens: a logprob each, NaN for the first, and their text."""
 
     logprobs: tuple[float, ...]
     text: str = ""
@@ -69,7 +69,7 @@ def request_body(
     reasoning: bool = False,
     token_ids: bool = False,
 ) -> dict[str, Any]:
-    """The JSON object of a request. What has its neutral value is left out, since services refuse what they don't know.
+    """The JSON object of a request. Neutral values are left out, since services refuse unknown fields.
 
     Args:
         model: the service's name of the model.
@@ -77,12 +77,12 @@ def request_body(
         sampling: how to sample.
         n: completions wanted.
         tools: tool schemas.
-        max_tokens_field: what the service calls the longest answer.
+        max_tokens_field: the service's name for the longest answer.
         reasoning: send earlier reasoning back.
         token_ids: ask for token ids and logprobs.
 
     Raises:
-        ValueError: what this protocol can't ask for.
+        ValueError: this protocol can't express the request.
     """
     if sampling.prompt_logprobs or sampling.top_logprobs or sampling.top_prompt_logprobs:
         raise ValueError("logprobs of prompts or of tokens that weren't sampled can't be asked for here")
@@ -124,10 +124,10 @@ def echo_body(model: str, tokens: Sequence[int]) -> dict[str, Any]:
 
 
 def read_echo(body: Mapping[str, Any], count: int) -> Echo:
-    """What a body says of `count` tokens that were sent.
+    """The logprobs in a body for `count` sent tokens.
 
     Raises:
-        UnreadableAnswerError: it doesn't tell their logprobs.
+        UnreadableAnswerError: it has no logprobs for them.
     """
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None

@@ -1,4 +1,6 @@
-"""One JSON request to a service: limited, tried again where that may help, ended by a deadline, its failures told."""
+"""One JSON request to a service: rate-limited, retried if that may help, ended by a deadline, its failures
+reported.
+"""
 
 from __future__ import annotations
 
@@ -199,8 +201,9 @@ class Service:
         return error
 
     def _wait(self, fault: _Fault, attempts: int) -> float:
-        """What the service asks for, else half of a time that doubles and a random part of the other half, so that callers don't
-        come back at once, and a call with six retries lasts until the breaker knows that the service is down.
+        """The wait that the service asks for, else half of a time that doubles and a random part of the other half,
+        so that callers don't come back at once, and a call with six retries lasts until the breaker knows that the
+        service is down.
         """
         if fault.wait is not None:
             return fault.wait + self.random.uniform(0.0, FIRST_WAIT_SECONDS)

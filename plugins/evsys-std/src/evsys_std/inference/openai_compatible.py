@@ -154,7 +154,7 @@ class OpenAICompatible:
         """How likely the model finds each of some tokens, the first one apart.
 
         Raises:
-            BackendError: the service can't be reached, refuses, or doesn't tell them.
+            BackendError: the service can't be reached, refuses, or doesn't return them.
         """
         config = self.config
         body = self._allowed(echo_body(config.model, tokens))
@@ -226,7 +226,7 @@ class OpenAICompatible:
         return self._counted(answer, time.perf_counter() - started)
 
     def _counted(self, answer: Answer, seconds: float) -> list[Completion]:
-        """The completions with what they used. Services tell the sum over all: it is parted evenly."""
+        """The completions with their usage. Services report the sum over all: it is divided evenly."""
         share, rest = divmod(answer.completion_tokens or 0, len(answer.completions))
         counted = []
         for index, completion in enumerate(answer.completions):
@@ -251,7 +251,9 @@ class OpenAICompatible:
 
 
 def _faults(config: OpenAICompatibleConfig) -> Iterator[str]:
-    """What can't work, regardless of the service. An address whose `${NAME}` isn't set is reported when it is substituted."""
+    """Faults that no service can work with. An address whose `${NAME}` isn't set is reported when it is
+    substituted.
+    """
     address = urlsplit(config.base_url)
     is_address = address.scheme in ("http", "https") and address.hostname
     if not is_address and "${" not in config.base_url:

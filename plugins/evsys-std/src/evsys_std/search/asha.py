@@ -67,7 +67,7 @@ class Asha:
         return self._sampler.size(space)
 
     def validate_space(self, space: Sequence[SearchAxis]) -> Iterable[str]:
-        """What the sampler says of it."""
+        """The sampler's faults of the space."""
         validate = declared(self._sampler, "validate_space")
         return () if validate is None else validate(space)
 

@@ -1,8 +1,8 @@
 """Transforms: mappings in, mappings out. They never change a row they are given, and say why rows were left out.
 
-What transforms share is by shape, so a transform of your own needs none of it: `dropped` counts rows by reason and
-starts again with each call, `streaming` tells that rows are handled one at a time and in order, `seed` is filled in
-from the run's seed where none is given, and `uses` names the functions that the parameters ask for.
+Their common interface is by shape, and optional for a transform of your own: `dropped` counts rows by reason and
+starts again with each call, `streaming` says that rows are handled one at a time and in order, `seed` is filled in
+from the run's seed if none is given, and `uses` names the functions that the parameters ask for.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def _messages_of(question: str, answer: str) -> list[Any]:
 
 
 def _spoken(row: Row, template: CompiledTemplate | None, name: str) -> str:
-    """What one side says: by a template, a param of that name, or else in the column of that name."""
+    """The message of one side: by a template, a param of that name, or else in the column of that name."""
     text = row.get(name) if template is None else template.render(row)
     if type(text) is str and text and not text.isspace():
         return text

@@ -28,7 +28,9 @@ MISSING: Any = object()
 
 
 def getter(column: str) -> Callable[[Row], Any]:
-    """What reads `column`, or gives `MISSING`. A dot reaches into a nested column, unless a column has that very name."""
+    """A function that reads `column`, or gives `MISSING`. A dot reaches into a nested column, unless a column has
+    that very name.
+    """
     if "." not in column:
         return lambda row: row.get(column, MISSING)
     parts = column.split(".")

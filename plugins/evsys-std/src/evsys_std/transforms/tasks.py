@@ -35,9 +35,9 @@ class JsonlToTasks:
     """Makes `task_id`, `instruction` and `verifier` of a row; all columns are kept and land in the task's metadata.
 
     Columns that aren't named are looked for: the instruction in instruction, prompt, question, messages; what is
-    expected in expected, answer, completion, output, response; the id in task_id, id, and if there is none it is made from a
-    hash of instruction and expectation, so it stays the same wherever the row stands. What `jsonl_to_chat` puts around an
-    instruction that it finds (`input`, `context`, `history`, `system`) goes around it here as well.
+    expected in expected, answer, completion, output, response; the id in task_id, id, and if there is none it is
+    made from a hash of instruction and expectation, so it stays the same wherever the row is. What `jsonl_to_chat`
+    puts around an instruction that it finds (`input`, `context`, `history`, `system`) goes around it here as well.
     """
 
     name: ClassVar[str] = "jsonl_to_tasks"

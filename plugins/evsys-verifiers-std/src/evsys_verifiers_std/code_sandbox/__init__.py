@@ -1,1 +1,3 @@
-"""What runs alongside a model's code: nothing here imports anything but Python's own library and this folder."""
+"""The code that runs alongside a model's code: nothing here imports anything but Python's own library and this
+folder.
+"""

@@ -1,4 +1,4 @@
-"""What a process of the sandbox may use."""
+"""The limits of a process in the sandbox."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Values as lines of JSON and back, between code that isn't trusted and code that is.
 
-What comes back is made of Python's own types again, so that nothing of the sender's runs where it is compared. An object that
-is not a plain value crosses as a number under which its owner knows it.
+Received values are made of Python's own types again, so that none of the sender's code runs in a comparison. An
+object that is not a plain value crosses as a number under which its owner knows it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_ITEMS = 100_000
 """How many items of an iterator cross; one that has more is cut off there."""
 
 READY = b"ready\n"
-"""What a process says before it touches any code that isn't ours."""
+"""The message of a process before it touches any foreign code."""
 
 _EXACT = 1 << 53
 _COLLECTIONS: Mapping[str, Callable[[Iterable[Any]], Any]] = {

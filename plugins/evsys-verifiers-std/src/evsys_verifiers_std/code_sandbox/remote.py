@@ -26,12 +26,12 @@ class Solution:
         self._told = told
 
     def hear(self) -> Any:
-        """The value that is told next.
+        """The next value received.
 
         Raises:
-            Exception: what the model's code raised, where Python has it.
-            SolutionError: it raised something else, or what it tells is not a value.
-            SolutionEndedError: no one is there any more.
+            Exception: as raised by the model's code, if it is a built-in type.
+            SolutionError: it raised something else, or sent something that is not a value.
+            SolutionEndedError: the other process has ended.
         """
         return self._read(())
 

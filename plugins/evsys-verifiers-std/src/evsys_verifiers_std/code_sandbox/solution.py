@@ -71,7 +71,7 @@ def _served(request: Mapping[str, Any], objects: list[Any]) -> Any:
 
 
 class _Called:
-    """What a call returned, and what its arguments look like after it."""
+    """The return value of a call, and its arguments after it."""
 
     def __init__(self, value: Any, args: list[Any]) -> None:
         self.value = value

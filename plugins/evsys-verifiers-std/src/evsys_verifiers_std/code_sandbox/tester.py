@@ -1,4 +1,4 @@
-"""The process with the tests in it. What it reports them goes through a pipe that the model's code doesn't have."""
+"""The process with the tests in it. It reports through a pipe that the model's code doesn't have."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def _prepared(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _offered(entry_point: str | None, known: list[Any], solution: Solution) -> dict[str, Any]:
-    """What tests may use of the model's code: the entry point alone, or all that doesn't stand in for Python's own."""
+    """The names of the model's code that tests may use: the entry point alone, or all but those that shadow
+    Python's own.
+    """
     module = Remote(solution, 0)
     if entry_point is None:
         return {name: getattr(module, str(name)) for name in known if not hasattr(builtins, str(name))}
@@ -84,7 +86,7 @@ def _test(index: int, test: Any, names: dict[str, Any], entry_point: str | None,
 
 
 def _parts(test: Any, names: dict[str, Any], entry_point: str | None) -> list[Part]:
-    """What is to be run of a test. None where running its text was all of it."""
+    """The callables to run of a test; None if running its text was all of it."""
     if not isinstance(test, str):
         return [("", lambda: _compare(test, names["candidate"]))]
     exec(compile(test, "tests.py", "exec"), names)  # noqa: S102 - the benchmark's own code
