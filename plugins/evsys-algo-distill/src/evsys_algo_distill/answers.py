@@ -1,4 +1,4 @@
-"""What the student says: its own answers, with the logprobs that it gave their tokens."""
+"""The student's own answers, with the logprobs that it gave their tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Answer", "Answers", "Prompt", "answers_to"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Prompt:
-    """What the student is asked, and what the teacher reads in its place; token ids both."""
+    """The student's prompt, and the one that the teacher reads in its place, as token ids."""
 
     row_id: str
     student: Sequence[int]
@@ -38,11 +38,11 @@ class Prompt:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Answer:
-    """What the student said in one sequence: after a prompt, or in the turns of a conversation.
+    """The student's answer in one sequence: after a prompt, or in the turns of a conversation.
 
     Attributes:
         trajectory: all tokens, with the student's logprobs of its own.
-        shown: what the teacher reads in place of the prompt of an answer; None where it reads what the student read.
+        shown: the prompt that the teacher reads in place of the student's; None if it reads the same.
     """
 
     trajectory: Trajectory
@@ -60,7 +60,7 @@ class Answer:
 
     @property
     def judged(self) -> tuple[list[int], NDArray[np.bool_]]:
-        """What the teacher reads, [M], and where in it stands what was said."""
+        """The sequence that the teacher reads, [M], and where the answer is in it."""
         if self.shown is None:
             return self.trajectory.tokens.tolist(), self.trajectory.mask
         said = self.tokens.tolist()

@@ -21,7 +21,7 @@ __all__ = ["policy_batch", "policy_data", "reverse_kl", "target_datum"]
 
 
 def policy_batch(answers: Sequence[Answer], told: Comparable, coefficient: float = 1.0) -> TrainingBatch:
-    """`policy_data` of what the teacher told, with its loss."""
+    """`policy_data` of the teacher's advantages, with its loss."""
     return TrainingBatch(
         data=policy_data(answers, told.logprobs, coefficient),
         loss_fn="importance_sampling",

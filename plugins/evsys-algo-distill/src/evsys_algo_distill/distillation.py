@@ -1,5 +1,5 @@
-"""What `opd` and `sdft` have in common: prompts are rendered when their turn comes; at each step the student answers some, and a teacher judges every
-token of the answers.
+"""The base of `opd` and `sdft`: prompts are rendered when their turn comes; at each step the student answers some,
+and a teacher judges every token of the answers.
 """
 
 from __future__ import annotations
@@ -82,11 +82,12 @@ class Distillation(BaseAlgorithm):
     async def learn(
         self, answers: Sequence[Answer], student: SamplingClient
     ) -> tuple[TrainingBatch, SamplingClient, int]:
-        """What is learnt from answers: a batch, whom it was learnt from, and how many tokens they sampled alongside reading.
+        """Learn from answers: returns a batch, the teachers, and how many tokens they sampled in addition to
+        reading.
 
         Args:
             answers: of this step.
-            student: who gave them.
+            student: the client that sampled them.
         """
         raise NotImplementedError
 
@@ -208,13 +209,13 @@ class Distillation(BaseAlgorithm):
         return self._teacher_used.counted_in(attrs.evolve(result, usage=result.usage + self._student_used))
 
     def _teacher_metrics(self) -> dict[str, float]:
-        """What the teacher took since the run began, as metrics."""
+        """The teacher's usage since the run began, as metrics."""
         used = self._teacher_used.used
         found = {"teacher_tokens_total": float(used.tokens)}
         return found if used.cost_usd is None else {**found, "teacher_cost_usd": used.cost_usd}
 
     def state(self) -> Mapping[str, Any]:
-        """What was used so far, and how far the order has come."""
+        """The usage so far, and the position in the order."""
         spending = {"student": attrs.asdict(self._student_used), "teacher": self._teacher_used.state()}
         return {"spending": spending, **({} if self._trainable is None else self._trainable.state())}
 

@@ -1,4 +1,4 @@
-"""What both distillations let a file set alongside what every training does."""
+"""The params of both distillations in addition to those of every training."""
 
 from __future__ import annotations
 

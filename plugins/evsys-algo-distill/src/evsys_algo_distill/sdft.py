@@ -1,8 +1,8 @@
-"""`algorithm.kind: sdft`: self-distillation. The student answers the plain question; its teacher is the same model, shown a
-demonstration alongside the question, and says of each token of the student's answer what it would rather have.
+"""`algorithm.kind: sdft`: self-distillation. The student answers the plain question; its teacher is the same model,
+shown a demonstration alongside the question, and judges each token of the student's answer.
 
-So the model learns what the demonstration tells it in its own words, on answers that it gives itself, which leaves more of what it
-could do before than training on the demonstration does.
+So the model learns the content of the demonstration in its own words, on answers that it gives itself, which leaves
+more of what it could do before than training on the demonstration.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class SDFT(Distillation):
     async def learn(
         self, answers: Sequence[Answer], student: SamplingClient
     ) -> tuple[TrainingBatch, SamplingClient, int]:
-        """What the teacher would rather have said, at each token of the answers."""
+        """The teacher's preferred tokens at each token of the answers."""
         if self.config.teacher == "ema":
             client: Any = self.ctx.clients.policy  # validation has seen that it can
             teacher = await client.averaged_sampling_client(self.config.ema_alpha)

@@ -1,4 +1,4 @@
-"""What the teacher thinks of the student's answers: how likely their tokens are, and which ones it would rather have."""
+"""The teacher's judgement of the student's answers: how likely their tokens are, and which ones it prefers."""
 
 from __future__ import annotations
 

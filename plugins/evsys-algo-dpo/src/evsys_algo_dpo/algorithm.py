@@ -184,7 +184,7 @@ class DPO(BaseAlgorithm):
         }
 
     def state(self) -> Mapping[str, Any]:
-        """What the reference thinks of each answer, what asking it took, and how far the order has come."""
+        """The reference's logprob of each answer, its usage, and the position in the order."""
         took = {"took": self._usage.state()} if self._kept else {}
         return {**self._kept, **took, **self._trainable.state()}
 

@@ -121,7 +121,7 @@ def _shared(one: Sequence[Message], other: Sequence[Message]) -> int:
 
 
 def _unlike(messages: Sequence[Message], shared: int) -> tuple[Message, ...]:
-    """One side's messages; what both sides say is no reason to prefer one, so it has no weight."""
+    """One side's messages; text common to both sides is not a reason to prefer one, so it has no weight."""
     return tuple(
         attrs.evolve(message, weight=0.0) if place < shared and message.role == "assistant" else message
         for place, message in enumerate(messages)

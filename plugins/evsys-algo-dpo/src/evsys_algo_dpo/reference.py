@@ -1,7 +1,8 @@
-"""What the reference thinks of each answer: the model that a run names as `reference`, else the one that it starts from, asked before
-its first step.
+"""The reference's logprob of each answer. The reference is the model that a run names as `reference`, else the one
+that it starts from, asked before its first step.
 
-One number a sequence is all that the losses need. They go into each checkpoint, since a run that resumes has other weights by then.
+One number a sequence is all that the losses need. They go into each checkpoint, since a run that resumes has other
+weights by then.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def to_text(references: References) -> str:
 
 
 def from_text(text: str, pairs: Iterable[tuple[int, RenderedPair]]) -> References:
-    """What `to_text` made, for the same pairs in the order of their numbers.
+    """Read back the text of `to_text`, for the same pairs in the order of their numbers.
 
     Raises:
         StoreError: it is of other pairs.

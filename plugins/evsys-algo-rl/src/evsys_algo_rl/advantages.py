@@ -97,4 +97,4 @@ ESTIMATORS: Mapping[str, Callable[[Sequence[Rewards]], list[Rewards]]] = {
     "batch_std": _batch_std,
     "none": _none,
 }
-"""What `advantage` may be."""
+"""The values of `advantage`."""

@@ -1,4 +1,4 @@
-"""What a token's share of the loss is. Losses are sums, so that parts of a batch add up: the denominator is global."""
+"""The share of a token in the loss. Losses are sums, so that parts of a batch add up: the denominator is global."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ AGGREGATIONS = ("token", "sequence", "constant")
 
 
 def token_shares(loss_agg: str, lengths: Sequence[int], longest: int) -> list[float]:
-    """What the loss of each trained token of a rollout is multiplied with.
+    """The factor of the loss of each trained token of a rollout.
 
     Args:
-        loss_agg: `token` gives each token of the batch the same say (DAPO, https://arxiv.org/abs/2503.14476), `sequence`
+        loss_agg: `token` gives each token of the batch the same weight (DAPO, https://arxiv.org/abs/2503.14476), `sequence`
             each rollout, whatever its length (GRPO, https://arxiv.org/abs/2402.03300; it favours short good answers and
             long bad ones), `constant` divides by the longest possible length, so that no length enters at all (Dr. GRPO,
             https://arxiv.org/abs/2503.20783).
         lengths: trained tokens of each rollout of the whole batch; 0 for one that isn't trained.
         longest: most tokens that a rollout may have.
 
-    Returns:
-        A number a rollout, 0 for one without tokens.
+    Returns: A number a rollout, 0 for one without tokens.
 
     Raises:
         ValueError: there is no such aggregation.

@@ -120,7 +120,7 @@ class RL(BaseAlgorithm):
         return self._pending.pop(0)
 
     async def batch_of(self, groups: Sequence[TaskGroup], step_idx: int) -> TrainingBatch:
-        """What is learnt from some groups. A loss of one's own is set in `build_batch`, as no checkpoint can keep it.
+        """The batch of some groups. A custom loss is set in `build_batch`, as no checkpoint can keep it.
 
         Raises:
             AlgorithmError: no rollout of them can be learnt from.
@@ -265,7 +265,7 @@ class RL(BaseAlgorithm):
         )
 
     async def _guarded(self, taken: Taken, step: int) -> Mapping[str, float]:
-        """What the guard finds in all groups that were sampled, trained on or not."""
+        """The guard's findings in all sampled groups, trained on or not."""
         if self._guard is None:
             return {}
         groups = sorted((*taken.groups, *taken.flat), key=lambda group: group.position)
@@ -312,7 +312,7 @@ class RL(BaseAlgorithm):
                 await part.close()
 
     def validate_model(self, model: ModelSpec) -> Iterable[str]:
-        """What can be known to be wrong before anything is prepared: a loss that no one has."""
+        """The problems known before anything is prepared: a loss that isn't registered."""
         from evsys.errors import PluginError
 
         yield from super().validate_model(model)
@@ -341,7 +341,7 @@ class RL(BaseAlgorithm):
             yield f"guard.benchmark: {error.message}"
 
     def state(self) -> Mapping[str, Any]:
-        """Where it is in the data, what is sampled and not yet trained, and what the detectors have seen."""
+        """The position in the data, the sampled groups not yet trained on, and the state of the detectors."""
         return {
             "pipeline": self._pipeline.state(),
             "pending": list(self._packed),

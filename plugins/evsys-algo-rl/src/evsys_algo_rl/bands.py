@@ -1,4 +1,6 @@
-"""The bands in which the metrics of a healthy training stay. What ends a run is in `collapse.py`; this is only told."""
+"""The bands in which the metrics of a healthy training stay. The conditions that end a run are in `collapse.py`;
+leaving a band is only reported.
+"""
 
 from __future__ import annotations
 

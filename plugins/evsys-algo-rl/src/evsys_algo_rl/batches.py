@@ -114,10 +114,10 @@ def _weighted(datum: Datum, row: Trajectory, share: float, references: Reference
 def _bonus(
     params: RLParams, members: Sequence[Member], references: References | None
 ) -> Callable[[Trajectory], NDArray[np.float64]] | None:
-    """What each token has in its reward alongside the rollout's, [N]; None where that is nothing.
+    """The bonus of each token in addition to the rollout's reward, [N]; None if there isn't one.
 
-    Both are policy gradients of what they are called by: of the entropy, E[-log p], against its mean over the batch, and of
-    the KL divergence, E[log p - log ref]. As terms of the loss the gradient of their estimates would be 0 in the mean.
+    Both are policy gradients: of the entropy, E[-log p], against its mean over the batch, and of the KL divergence,
+    E[log p - log ref]. As terms of the loss the gradient of their estimates would be 0 in the mean.
     """
     in_reward = params.kl_coef if params.kl_estimator == "k1" else 0.0
     if not in_reward and not params.entropy_coef:

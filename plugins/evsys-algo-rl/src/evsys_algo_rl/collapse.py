@@ -51,14 +51,14 @@ KEPT = (
 
 @attrs.frozen
 class Collapse:
-    """What went wrong, in words, and for how many steps it has by now."""
+    """The fault, in words, and the number of steps that it has lasted."""
 
     reason: str
     lasted: int
 
 
 class CollapseDetector:
-    """Looks at each step's metrics. What it has seen is part of a checkpoint."""
+    """Looks at each step's metrics. Its history is part of a checkpoint."""
 
     def __init__(self) -> None:
         self._seen: deque[dict[str, float]] = deque(maxlen=HISTORY)
@@ -66,7 +66,7 @@ class CollapseDetector:
         self._first_length: float | None = None
 
     def state(self) -> dict[str, Any]:
-        """What it has seen, as JSON values."""
+        """Its history, as JSON values."""
         best = None if self._best is None else attrs.asdict(self._best)
         return {"seen": list(self._seen), "best": best, "first_length": self._first_length}
 
@@ -160,7 +160,7 @@ class CollapseDetector:
 
 @attrs.frozen
 class _Level:
-    """Mean and variance over some steps. What steps differ by is the noise: of tasks, of samples, of verdicts."""
+    """Mean and variance over some steps. Steps differ by the noise of tasks, samples and verdicts."""
 
     mean: float
     variance: float

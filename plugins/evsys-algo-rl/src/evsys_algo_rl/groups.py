@@ -102,7 +102,7 @@ def judge(
 
 
 def bad_reward(rollouts: Iterable[Rollout]) -> str | None:
-    """What to report the first rollout whose reward can't be trained on; None where there is none."""
+    """The error of the first rollout whose reward can't be trained on; None if there isn't one."""
     for rollout in rollouts:
         score = rollout.score
         if rollout.error is None and not isinstance(score, NoScore) and not is_reward(score.value):

@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 __all__ = ["Guard", "stopped_by_guard"]
 
 _STOPPED = "guard: "
-"""What the reason of a run begins with that its guard stopped."""
+"""The prefix of the reason of a run stopped by its guard."""
 
 
 class Guard:
-    """Compares reward and guard, group by group. It only reads rollouts: nothing of what it finds goes into the reward.
+    """Compares reward and guard, group by group. It only reads rollouts: none of its findings affect the reward.
 
     Args:
         params: of the algorithm, with a `guard`.
-        ctx: the run. What verdicts use is charged to its budget, and an alarm may stop it.
+        ctx: the run. The usage of verdicts is charged to its budget, and an alarm may stop it.
         warn: is called with the reason of an alarm.
         verify: judges a rollout by the verifier that its task names.
-        ranges: between which values the rewards and the guard's scores lie.
-        benchmark: whose tasks are done at each check, None if a verifier judges the rollouts of the training.
+        ranges: the bounds of the rewards and of the guard's scores.
+        benchmark: its tasks are attempted at each check, None if a verifier judges the rollouts of the training.
     """
 
     def __init__(

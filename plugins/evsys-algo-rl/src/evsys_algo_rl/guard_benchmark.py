@@ -33,7 +33,7 @@ _OTHER_CALLS = 1_000_000_000
 """Samplings of a guard have seeds of their own, far from those of the training."""
 
 _LABEL = "guard"
-"""What the tasks of a check are drawn with."""
+"""The label of the seed that draws the tasks of a check."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -81,10 +81,10 @@ class GuardBenchmark:
 
 
 def benchmark_path(name: str, root: Path) -> Path:
-    """Where the tasks of a benchmark are: a file or folder of the project, or a stored benchmark by its name or id.
+    """The path of a benchmark's tasks: a file or folder of the project, or a stored benchmark by its name or id.
 
     Raises:
-        DataError: there is neither.
+        DataError: neither exists.
     """
     path = root / name
     return path if path.exists() else find_benchmark(root, name).path

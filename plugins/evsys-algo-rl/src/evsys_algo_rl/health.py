@@ -1,4 +1,4 @@
-"""What is measured of rollouts and of steps, so that a training that goes wrong is seen while it does."""
+"""Measures of rollouts and of steps, which show a failing training while it runs."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def ratio_metrics(data: Sequence[Datum], result: ForwardResult) -> dict[str, flo
 
 
 def mismatch_warning(metrics: Mapping[str, float]) -> str | None:
-    """What to show where sampler and trainer disagree though no step lies between them; None else.
+    """The warning if sampler and trainer disagree though no step lies between them; else None.
 
     Every ratio is wrong then, and training continues as if it were right.
     """

@@ -16,7 +16,7 @@ from evsys_runtime.training.rollout_params import RolloutParams
 __all__ = ["OVERLONG", "GuardParams", "RLParams"]
 
 OVERLONG = ("keep", "mask", "penalise")
-"""What is done about rollouts that were cut off: nothing, no loss on them, or a lower reward from before the limit."""
+"""The treatment of truncated rollouts: nothing, no loss on them, or a lower reward from before the limit."""
 
 _COOKBOOK = "Tinker cookbook, https://github.com/thinking-machines-lab/tinker-cookbook"
 _DR_GRPO = "Dr. GRPO, https://arxiv.org/abs/2503.20783"
@@ -33,7 +33,7 @@ BUILTIN_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "gspo": ("clip_low", "clip_high"),
     "dro": ("beta",),
 }
-"""The built-in policy losses with what they can be told. Any other name is a registered loss's."""
+"""The built-in policy losses with their settings. Any other name is a registered loss's."""
 
 KL_ESTIMATORS = ("k1", "k2", "k3")
 
@@ -89,7 +89,7 @@ class GuardParams:
 
     @property
     def words(self) -> str:
-        """What it judges by."""
+        """A description of the judging verifier or benchmark."""
         return (
             f"the benchmark {self.benchmark!r}" if self.verifier is None else f"the guard {self.verifier!r}"
         )
@@ -269,6 +269,6 @@ class RLParams(TrainingParams, RolloutParams):
 
     @property
     def loss_settings(self) -> dict[str, Any]:
-        """What the loss is called with."""
+        """The settings that the loss is called with."""
         clips = {"clip_low": self.clip_low, "clip_high": self.clip_high}
         return {**self.loss_params, **{name: value for name, value in clips.items() if value is not None}}

@@ -55,10 +55,10 @@ def _same(one: _Loss, other: _Loss) -> bool:
 
 
 def unpack(text: str, params: RLParams) -> TrainingBatch:
-    """The batch that `pack` was given.
+    """The batch given to `pack`.
 
     Raises:
-        StoreError: its loss is one that the params don't tell.
+        StoreError: its loss isn't that of the params.
     """
     with np.load(io.BytesIO(base64.b64decode(text))) as found:
         head = json.loads(str(found["head"]))

@@ -98,7 +98,7 @@ class Pipeline:
     # --- what a checkpoint keeps ----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, object]:
-        """Where it stands, as JSON values. What was sampled and not yet taken is sampled again by who continues from it."""
+        """Its position, as JSON values. Groups sampled and not yet taken are sampled again after a resume."""
         waiting = [*self._again, *(ready.ticket for ready in self._ready)]
         waiting += [ticket for tickets in self._running.values() for ticket in tickets.values()]
         return {

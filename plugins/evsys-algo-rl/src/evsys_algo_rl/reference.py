@@ -1,4 +1,4 @@
-"""What `kl_coef` holds the policy near to: the run's `reference`, or the weights that it started from."""
+"""The model that `kl_coef` keeps the policy close to: the run's `reference`, or the weights that it started from."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ __all__ = ["Reference"]
 
 
 class Reference:
-    """What the policy is held near to, frozen: the run's `reference`, or the weights that it started from.
+    """The frozen model that the policy is kept close to: the run's `reference`, or the weights that it started
+    from.
 
     Attributes:
-        usage: what asking it took.
+        usage: of all its calls.
     """
 
     def __init__(self, weights: StartingWeights, usage: RoleUsage) -> None:
@@ -44,11 +45,11 @@ class Reference:
     async def logprobs(
         self, groups: Sequence[TaskGroup]
     ) -> tuple[dict[int, NDArray[np.float64]], Mapping[str, float]]:
-        """What the reference says of the sampled tokens, 0 elsewhere, by the `id` of each trained sequence; and metrics of what
-        it finds impossible or doesn't tell.
+        """The reference's logprobs of the sampled tokens, 0 elsewhere, by the `id` of each trained sequence; and
+        metrics of the tokens that it finds impossible or returns nothing for.
 
         Raises:
-            AlgorithmError: it says too little.
+            AlgorithmError: too many logprobs are missing.
             BudgetExceeded: nothing is left.
         """
         rows = [

@@ -1,4 +1,4 @@
-"""What a rollout's length does to its reward. The verifier's own reward is recorded alongside the shaped one."""
+"""The effect of a rollout's length on its reward. The verifier's own reward is recorded alongside the shaped one."""
 
 from __future__ import annotations
 

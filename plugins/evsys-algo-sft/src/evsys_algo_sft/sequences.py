@@ -20,7 +20,7 @@ __all__ = ["RenderReport", "RenderedRow", "mean_nll", "render_rows"]
 
 @attrs.define(kw_only=True)
 class RenderReport(DropReport):
-    """What became of the rows: how many were dropped and why, and how many tokens are trained of how many.
+    """The counts of rendering: the rows dropped by reason, and the trained tokens of all tokens.
 
     `pairs` counts rows with a rejected answer, which isn't used.
     """

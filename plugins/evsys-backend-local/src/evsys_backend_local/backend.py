@@ -49,7 +49,7 @@ class LocalBackend:
 
     @staticmethod
     def validate_model(model: ModelSpec) -> Iterable[str | Problem]:
-        """What is wrong with a model, offline: unknown name, not fetched, unknown target modules."""
+        """The problems of a model, found offline: unknown name, not fetched, unknown target modules."""
         from evsys_backend_local.models.resolve import model_problems
 
         return model_problems(model)

@@ -178,7 +178,7 @@ class LocalTrainingClient:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What the numbers depend on in their last bits, for the record."""
+        """The facts that the last bits of the numbers depend on, for the record."""
         from evsys_backend_local.engine.workers import blas_info
 
         return {
@@ -197,10 +197,10 @@ class LocalTrainingClient:
     ) -> Mapping[str, float]:
         """Expected `seconds` and `peak_bytes` of `steps` steps on batches like this one.
 
-        The time is right within a factor of about two, the memory, sampling included, within about 15 %. Where a step samples,
-        `sampling` says how much: `answers` of at most `answer_tokens`, `at_once` of them at a time, to prompts of `prompt_tokens`
-        in all, and `readings` of the batch alongside training. Both are then what it takes at most, and there are `sampled_tokens`
-        too, of a step.
+        The time is right within a factor of about two, the memory, sampling included, within about 15 %. If a step
+        samples, `sampling` says how much: `answers` of at most `answer_tokens`, `at_once` of them at a time, to
+        prompts of `prompt_tokens` in all, and `readings` of the batch alongside training. Both are then upper
+        bounds, and `sampled_tokens` of a step are added.
 
         Takes about 0.1 s: it measures how fast this machine multiplies matrices now.
         """
@@ -329,6 +329,6 @@ class LocalTrainingClient:
         return future
 
     def _settle(self, future: asyncio.Future[Any]) -> None:
-        """What teardown ended is no fault, so no one has to look at it."""
+        """Calls ended by teardown are not a fault, so their exceptions are dropped."""
         if self._abort.is_set() and not future.cancelled():
             future.exception()

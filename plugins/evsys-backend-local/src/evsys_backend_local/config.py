@@ -35,7 +35,7 @@ CPU_ROWS, GPU_ROWS = 256, 2048
 
 @attrs.frozen(kw_only=True)
 class LocalConfig:
-    """Where and how the model runs on this machine. What is trained belongs to the algorithm."""
+    """The settings of the model on this machine. The trained parts are set by the algorithm."""
 
     device: Device = option(
         "auto",

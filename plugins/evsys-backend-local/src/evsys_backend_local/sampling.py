@@ -151,7 +151,7 @@ class SampleQueue:
 
 
 def _attributed(error: BaseException) -> BaseException:
-    """What the engine raised, as whoever asked is told."""
+    """An engine's exception as the error for the caller."""
     if isinstance(error, AbortedError):
         return torn_down()
     if isinstance(error, FloatingPointError):
@@ -249,7 +249,7 @@ class LocalSamplingClient:
         return [None, *await self._computed(functools.partial(engine.likeliest, snapshot, prompt, k))]
 
     async def _computed[T](self, work: Callable[..., T]) -> T:
-        """What the engine makes of `work`, which is ended where nothing waits for it any more."""
+        """The engine's result of `work`, which is aborted once nothing waits for it."""
         queue = self._queue
         abort = Abort(queue.abort)
         job = queue.run(asyncio.get_running_loop(), functools.partial(work, abort=abort))

@@ -35,7 +35,7 @@ class MockBackend:
     """Trains a small parametric model for any `model.name`.
 
     It runs everything that a real backend runs (losses, optimiser, checkpoints, sampling with logprobs) with exact
-    gradients and the same bits each time. What it learns says nothing about the named model.
+    gradients and the same bits each time. Its results say nothing about the named model.
     """
 
     name: ClassVar[str] = "mock"
@@ -78,7 +78,7 @@ class MockBackend:
 
     @staticmethod
     def validate_model(model: ModelSpec) -> Iterable[Problem]:
-        """What can be known to be wrong with a model before it is prepared."""
+        """The problems of a model known before it is prepared."""
         return [_LOW_RANK_ONLY] if model.lora.rank is None else []
 
     async def prepare(
@@ -121,7 +121,7 @@ class MockBackend:
 
 
 def _starting_point(fresh: LowRankModel, model: ModelSpec, restore: Checkpoint | None) -> tuple[Saved, int]:
-    """What training begins with, weights alone where it doesn't continue, and how many steps are behind it."""
+    """The state that training begins with, weights alone if it doesn't continue, and the number of steps behind it."""
     from evsys_backend_mock.state import FILE, Saved, read_state
 
     if restore is not None:

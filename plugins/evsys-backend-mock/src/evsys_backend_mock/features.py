@@ -108,7 +108,7 @@ class FeatureMap:
         )
 
     def _words(self, tokens: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Where each word is complete, as the position that first sees it, and its hash."""
+        """Each word's end, as the position that first sees it, and its hash."""
         if not self.byte_level:
             return np.arange(len(tokens)), _mixed((tokens + 1).astype(np.uint64))
         text = np.where(tokens < 256, tokens, ord("\n")).astype(np.uint8).tobytes().lower()

@@ -1,7 +1,7 @@
 """The mock's model: `logits = base + gain * alpha / rank * (x A) B` over sparse context features x.
 
-It is what LoRA trains on a linear layer: A [buckets, rank] starts small and random, B [rank, columns] at zero, so the
-untrained model is `base` alone. What the columns are, `vocabulary` says. All in float64.
+It is what LoRA trains on a linear layer: A [buckets, rank] starts small and random, B [rank, columns] at zero, so
+the untrained model is `base` alone. `vocabulary` defines the columns. All in float64.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class _Request:
 
 
 def _told(logprob: float) -> float:
-    """A logprob as every backend tells it, in float32, so that it is the same behind a server."""
+    """A logprob as every backend returns it, in float32, so that it is the same behind a server."""
     return float(np.float32(logprob))
 
 

@@ -21,8 +21,8 @@ _FORMAT = 1
 
 @attrs.frozen(kw_only=True, eq=False)
 class Saved:
-    """What training continues from, and what a file holds: the model, as far as it is trained, the optimiser, and the running mean
-    of the weights, where there is one.
+    """The state that training continues from and that a file holds: the trained part of the model, the optimiser,
+    and the running mean of the weights, if there is one.
     """
 
     model: LowRankModel

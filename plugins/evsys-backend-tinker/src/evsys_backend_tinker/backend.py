@@ -86,7 +86,7 @@ class TinkerBackend:
         """The key; None leaves it to the client, which asks its own credentials.
 
         Raises:
-            ConfigError: the variable that should hold it doesn't, or what it holds is no key.
+            ConfigError: the variable for it is not set, or its value is not a valid key.
         """
         from evsys_runtime.serving.server import is_loopback
 
@@ -112,7 +112,7 @@ class TinkerBackend:
         return None
 
     def validate_model(self, model: ModelSpec) -> Iterable[Problem]:
-        """What can be known to be wrong with a model without asking the server."""
+        """The problems of a model known without asking the server."""
         from evsys_backend_tinker.targets import target_flags
 
         if (why := self.config.preset.unsupported) is not None:

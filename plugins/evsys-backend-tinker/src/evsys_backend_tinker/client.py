@@ -39,12 +39,12 @@ class TinkerTrainingClient:
         meter: counts tokens.
         capabilities: what this server can do.
         facts: for the record.
-        max_length: longest sequence, where the server tells.
+        max_length: longest sequence, if the server reports it.
         one_seed: the server derives the seed of each sample of a call itself.
         together: sampling calls made together are computed together.
         first: optimiser steps behind the weights that it started from.
         log: of the run.
-        submits_ahead: calls are submitted in order, so that a step may be while the one before it is under way.
+        submits_ahead: calls are submitted in order, so that a step may be submitted while the one before it is running.
     """
 
     stream: Stream
@@ -120,12 +120,12 @@ class TinkerTrainingClient:
         return self.stream.submit(call)
 
     async def save_state(self, directory: Path) -> Mapping[str, Any]:
-        """Save weights and optimiser on the server; the checkpoint keeps the address, and how to tell that it is right."""
+        """Save weights and optimiser on the server; the checkpoint keeps the address, and values to verify it."""
         check = None if self._last is None else await self._fingerprint(self._last)
         return await self.states.save(self.stream, version=self.version, check=check)
 
     async def keep_state(self, state: Mapping[str, Any]) -> None:
-        """What `save_state` gave for a checkpoint that is the run's best by now: its state isn't let go of."""
+        """Keep the state of a checkpoint that is the run's best by now, given the value of its `save_state`."""
         await self.states.keep_best(str(state["path"]))
 
     async def sampling_client(self) -> TinkerSampler:

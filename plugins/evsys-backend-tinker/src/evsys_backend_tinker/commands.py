@@ -58,10 +58,11 @@ def probe(
     tolerance: float,
     as_json: bool,
 ) -> None:
-    """Train a few steps on KIND (by default tinker) and look at logprobs, losses, the optimiser, states and samples.
+    """Train a few steps on KIND (by default tinker) and look at logprobs, losses, the optimiser, states and
+    samples.
 
-    Four small models are made there, and a state. What a server turns out to lack is remembered for a month: later runs
-    compute such losses in two passes. Ends with exit code 1 where something differs.
+    Four small models are made there, and a state. Missing features of a server are remembered for a month: later
+    runs compute such losses in two passes. Ends with exit code 1 if something differs.
     """
     import asyncio
 

@@ -1,4 +1,6 @@
-"""`backend.params` of `tinker`: where the model trains and how patient evsys is. What is trained belongs to the algorithm."""
+"""`backend.params` of `tinker`: the address of the server and the patience with it. The trained parts are set by
+the algorithm.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class Deadlines:
 
 @attrs.frozen(kw_only=True)
 class TinkerConfig:
-    """Where the server is, and how patient evsys is with it. What is trained belongs to the algorithm."""
+    """The address of the server, and the patience with it. The trained parts are set by the algorithm."""
 
     provider: Literal["tinker", "evsys", "skyrl", "open-rl", "fireworks"] = option(
         "tinker",
@@ -83,5 +85,5 @@ class TinkerConfig:
 
     @property
     def preset(self) -> Provider:
-        """What is known of the provider."""
+        """The preset of the provider."""
         return PROVIDERS[self.provider]

@@ -31,20 +31,21 @@ _INPUTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("importance_sampling", "ppo", "cispo"), _POLICY),
     **dict.fromkeys(("dro", "gspo"), (*_POLICY, "weights")),
 }
-"""What a server's losses read; it refuses what it doesn't know. The last two have a mask, which only servers of ours take: the penalty of
-`dro` acts where the advantage is 0 as well, and `gspo` counts a sequence's tokens."""
+"""The inputs of a server's losses; it refuses unknown ones. The last two have a mask, which only servers of ours
+take: the penalty of `dro` acts where the advantage is 0 as well, and `gspo` counts a sequence's tokens.
+"""
 
 _FACTORS = ("weights", "advantages")
-"""What the terms of a loss of advantages are multiplied with."""
+"""The factors of the terms of a loss of advantages."""
 
 _MASKED = -99_999.0  # the logprob in a cell of a table of likeliest tokens that has none
 
 
 def data_for(data: Sequence[Datum], loss_fn: str) -> list[Any]:
-    """A batch with what `loss_fn` reads; `weights` of a loss of advantages are multiplied into them.
+    """A batch with the inputs of `loss_fn`; `weights` of a loss of advantages are multiplied into them.
 
     Raises:
-        BackendError: a datum lacks an input, or has a token that is no id.
+        BackendError: a datum lacks an input, or has a token that is not an id.
     """
     package = tinker()
     return [
@@ -125,10 +126,11 @@ def adam_params(params: AdamParams) -> Any:
 def forward_result(
     output: Any, data: Sequence[Datum], loss_fn: str | None, params: Mapping[str, Any] | None = None
 ) -> ForwardResult:
-    """What a forward pass gave.
+    """The result of a forward pass.
 
-    A server that doesn't tell the loss gets it computed from its logprobs. So are the metrics of losses, whatever it reports them: the
-    client merges what is told of a batch's parts weighted by their examples, which isn't the batch's and rounds even one part's.
+    A missing loss is computed from the server's logprobs. So are the metrics of losses in any case: the client
+    merges those of a batch's parts weighted by their examples, which isn't the batch's value and rounds even a
+    single part's.
 
     Raises:
         BackendError: the server answered something else than logprobs for each datum.
@@ -180,7 +182,7 @@ def _logprobs(output: Mapping[str, Any], datum: Datum, index: int) -> NDArray[An
 
 
 def optim_result(output: Any) -> OptimResult:
-    """What an optimiser step gave; the norm of the gradient goes by several names."""
+    """The result of an optimiser step; the norm of the gradient goes by several names."""
     metrics = {name: float(value) for name, value in (getattr(output, "metrics", None) or {}).items()}
     names = [name for name in metrics if name.partition(":")[0].rpartition("/")[2] == "grad_norm"]
     norm = metrics.pop(names[0]) if names else None

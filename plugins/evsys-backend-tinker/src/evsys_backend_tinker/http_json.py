@@ -55,7 +55,7 @@ class Answer:
 
 
 def told(tree: Any) -> str | None:
-    """What the body of an answer, as JSON, says is wrong; None where it doesn't."""
+    """The error in the JSON body of an answer; None if there isn't one."""
     if not isinstance(tree, Mapping):
         return None
     return next((tree[key] for key in ("error", "detail", "message") if isinstance(tree.get(key), str)), None)

@@ -24,7 +24,7 @@ class Meter:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was counted, by name."""
+        """The counts, by name."""
         return {
             field.name: getattr(self, field.name) for field in attrs.fields(Meter) if field.name != "price"
         }

@@ -1,7 +1,8 @@
-"""A server that is down, as against an address that is wrong: its breaker, and whether it has ever answered this process.
+"""A server that is down, as against an address that is wrong: its breaker, and whether it has ever answered this
+process.
 
-Runs under way wait for a server by themselves (`Waiting`). What they see is told to its breaker, so that an experiment begins no further
-run meanwhile, and ends where the server stays away for long.
+Runs under way wait for a server by themselves (`Waiting`). They report to its breaker, so that an experiment begins
+no further run meanwhile, and ends if the server stays away for long.
 """
 
 from __future__ import annotations

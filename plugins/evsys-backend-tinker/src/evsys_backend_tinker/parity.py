@@ -1,4 +1,4 @@
-"""What trials say: a backend compared with itself, and with another."""
+"""The comparison of trials: a backend compared with itself, and with another."""
 
 from __future__ import annotations
 

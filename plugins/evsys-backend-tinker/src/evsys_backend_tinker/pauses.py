@@ -1,8 +1,9 @@
-"""What the client says in its log (paused for billing, for capacity, for a rate limit), told in the log of the run it is about.
+"""Forwards the client's log messages (paused for billing, for capacity, for a rate limit) to the log of the run
+that they concern.
 
-The client logs through the standard library, process-wide and without saying which of several runs it means. Its tasks carry
-the context variables of whoever made the call, which is how a message finds its run. Nothing of the client's logging changes:
-one more handler listens while a run is under way.
+The client logs through the standard library, process-wide and without saying which of several runs it means. Its
+tasks carry the context variables of the caller, which is how a message finds its run. Nothing of the client's
+logging changes: one more handler listens while a run is under way.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ __all__ = ["Relay", "heard_by"]
 _LOGGER = "tinker"
 
 _VARIES = re.compile(r"\S*\d\S*")
-"""Seconds, times, numbers of calls: what tells two sayings of one thing apart."""
+"""Seconds, times, numbers of calls: the varying parts of otherwise equal messages."""
 
 _log: ContextVar[Log | None] = ContextVar("evsys_tinker_log", default=None)
 
 
 @attrs.define(kw_only=True, eq=False)
 class _Sayings:
-    """What was said to one run, by kind: the first of each, and how many there were."""
+    """The messages to one run, by kind: the first of each, and how many there were."""
 
     log: Log
     first: dict[str, str] = attrs.field(factory=dict)
@@ -58,7 +59,7 @@ class _Handler(logging.Handler):
         self.runs: dict[int, _Sayings] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell the run; what belongs to none of ours is shown as it would be without this handler."""
+        """Forward to the run; a record that belongs to none of ours is shown as without this handler."""
         log = _log.get()
         if log is not None:
             run = self.runs.get(id(log))
@@ -71,7 +72,8 @@ class _Handler(logging.Handler):
 class Relay:
     """Listens while at least one run is open. One handler serves all runs of the process.
 
-    A server that restarts makes the client say the same of every call under way: each run is told once, and at its end how often.
+    A restarting server makes the client log the same message for every running call: each run logs it once, and at
+    its end how often.
     """
 
     _lock = threading.Lock()
@@ -102,7 +104,7 @@ class Relay:
 
 @contextmanager
 def heard_by(log: Log | None) -> Iterator[None]:
-    """Calls that are made inside tell `log` of what the client says about them, however long they take."""
+    """The client's messages about calls made inside go to `log`, however long the calls take."""
     token = _log.set(log)
     try:
         yield

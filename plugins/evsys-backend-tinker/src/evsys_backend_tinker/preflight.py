@@ -1,7 +1,7 @@
-"""What is wrong between this machine and a server, found within five seconds and before anything is made there.
+"""Finds problems between this machine and a server, within five seconds and before anything is created there.
 
-The official client takes five minutes to say that nothing listens at an address. These are a few plain calls: is it there, does
-it speak a protocol that the client knows, does it take the key, does it have the model.
+The official client takes five minutes to report that nothing listens at an address. These are a few plain calls: is
+it there, does it speak a protocol that the client knows, does it take the key, does it have the model.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ABSENT = (404, 405, 501)
 
 @attrs.frozen(kw_only=True)
 class Server:
-    """What a server says of itself.
+    """The self-description of a server.
 
     Attributes:
         base: the way to it, with the user's key.
         wants_token: it takes a short-lived token for the key.
-        models: names that it serves, each with its longest sequence where it tells; None where it lists none.
-        untrainable: names of those that it says can't be trained.
-        deterministic: the bits of a sample don't depend on what else is asked; None where it doesn't tell.
+        models: names that it serves, each with its longest sequence if reported; None if it lists none.
+        untrainable: names of those reported as untrainable.
+        deterministic: the bits of a sample don't depend on other requests; None if not reported.
         simulated: its backend only imitates a model.
     """
 
@@ -57,13 +57,13 @@ class Server:
         return _with_token(self.base, _Clock(time.monotonic() + SECONDS)) if self.wants_token else self.base
 
     def max_length(self, model: str) -> int | None:
-        """The longest sequence of a model, where the server tells."""
+        """The longest sequence of a model, if the server reports it."""
         return None if self.models is None else self.models.get(model)
 
 
 @attrs.define
 class _Clock:
-    """What is left of the five seconds."""
+    """The rest of the five seconds."""
 
     end: float
 

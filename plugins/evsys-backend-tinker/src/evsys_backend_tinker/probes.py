@@ -1,4 +1,4 @@
-"""What a probe found a server to lack, kept by server, so that later runs don't ask it for that."""
+"""Missing features that a probe found, stored by server, so that later runs avoid them."""
 
 from __future__ import annotations
 

@@ -16,12 +16,12 @@ class Provider:
     Attributes:
         base_url: its address; None leaves it to the client, which asks `TINKER_BASE_URL` and then takes the hosted service.
         api_key_env: the environment variable that holds the key.
-        needs_key: False where any key will do, so that none need be set.
+        needs_key: False if any key is accepted, so that none need be set.
         deterministic: the same requests give the same bits, if the engine behind it does.
         top_prompt_logprobs: it gives the likeliest tokens of a prompt's positions.
         own_lora: it takes `lora_alpha` and single layers as `target_modules`, which the protocol has no place for.
-        own_losses: losses that it takes alongside those of every such server.
-        batches: it computes sampling calls together that it was told belong together.
+        own_losses: losses in addition to those of every such server.
+        batches: it computes sampling calls together that were announced as a batch.
         one_seed: a call for several samples takes one seed, from which the server derives that of each sample.
         unsupported: why the official client can't train there; None if it can.
     """

@@ -24,7 +24,9 @@ _OURS = re.compile(r"weights/step-\d+-[0-9a-f]{8}")
 
 @attrs.frozen(kw_only=True)
 class Left:
-    """A state on a server; `size` in bytes where it is told, `expires` None where it stays. `best` is a run's best checkpoint."""
+    """A state on a server; `size` in bytes if reported, `expires` None if it stays. `best` is a run's best
+    checkpoint.
+    """
 
     path: str
     saved: dt.datetime

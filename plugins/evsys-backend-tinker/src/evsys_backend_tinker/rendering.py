@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["RENDERING", "model_renderer"]
 
 RENDERING = "/api/v1/evsys/models/{model}/rendering"
-"""Where `evsys serve` offers the files of a model's tokenizer, as `{"files": {name: text}}`."""
+"""The route at which `evsys serve` offers the files of a model's tokenizer, as `{"files": {name: text}}`."""
 
 _FILE = re.compile(r"\w[\w.-]*\.(?:json|jinja)")
 

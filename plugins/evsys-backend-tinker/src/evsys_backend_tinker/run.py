@@ -167,7 +167,7 @@ class Run:
         return client
 
     async def end(self, error: BaseException | None) -> None:
-        """End the session, and tell the server how the run ended. Says in the log what couldn't be done, and raises nothing of it."""
+        """End the session, and report to the server how the run ended. Failures are logged, not raised."""
         how, detail = _how(error)
         if self._stream is not None:
             self._stream.close("the training client is closed")
@@ -206,7 +206,7 @@ class Run:
         )
 
     def _adapter(self, model: ModelSpec, name: str) -> dict[str, Any]:
-        """What is trained, as the server takes it; a server of ours is told what the protocol has no place for."""
+        """The adapter, as the server takes it; a server of ours also gets the options that the protocol lacks."""
         metadata, lora = {"evsys_run": name}, model.lora
         if not self.config.preset.own_lora:
             return {"flags": target_flags(lora.targets), "metadata": metadata}
@@ -225,10 +225,9 @@ class Run:
         )
 
     def _close(self, how: Ended, detail: str | None) -> str | None:
-        """End the session, if there is one; blocks. A server that doesn't answer, or has forgotten it, is told nothing.
+        """End the session, if there is one; blocks. Skips a server that doesn't answer or has forgotten it.
 
-        Returns:
-            What went wrong.
+        Returns: The failures.
         """
         session, self._session = self._session, None
         if session is None:

@@ -35,10 +35,10 @@ __all__ = ["Snapshot", "TinkerSampler"]
 
 @attrs.define(kw_only=True, eq=False)
 class Snapshot:
-    """The client's sampling client, replaced where the server lost it.
+    """The client's sampling client, replaced if the server lost it.
 
-    `renew` brings it back after a loss; `generation` says how often that was done. `lost` returns once what was there in a
-    generation is no more, and another is there; `is_past` is true from when that is begun.
+    `renew` brings it back after a loss; `generation` says how often that was done. `lost` returns once the client
+    of a generation has been replaced; `is_past` is true as soon as the replacement begins.
     """
 
     inner: Any
@@ -60,8 +60,8 @@ class TinkerSampler:
         limiter: bounds the calls of all runs of this process that use the server.
         meter: counts tokens.
         one_seed: the server derives the seed of each sample of a call itself.
-        together: tell the server which calls were made together, so that it computes them as a run in process does.
-        log: is notified of what the client says.
+        together: announce to the server which calls were made together, so that it computes them as a run in process does.
+        log: gets the client's messages.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class TinkerSampler:
         )
 
     async def _call(self, make: Callable[[Any], Any], tokens: int, key: str | None = None) -> Any:
-        """What a call gives. One with a key waits for those made together with it."""
+        """The result of a call. One with a key waits for those made together with it."""
         outcome = asyncio.get_running_loop().create_future()
         asked = Asked(make=make, tokens=tokens, key=key or "", outcome=outcome)
         if self._gathering is None or key is None:
@@ -190,7 +190,7 @@ class TinkerSampler:
                 asked.outcome.set_result(outcome)
 
     async def _outcomes(self, batch: Sequence[Asked]) -> list[Any]:
-        """What each call gives, or fails with."""
+        """The result or the exception of each call."""
         while True:
             generation = self._snapshot.generation
             try:
@@ -203,7 +203,9 @@ class TinkerSampler:
                 await self._snapshot.renew(generation, error)
 
     async def _unless_lost(self, drawn: Coroutine[Any, Any, list[Any]], generation: int) -> list[Any]:
-        """What is drawn. If another call finds that all is lost, this one's session is closed, and it may never hear of it."""
+        """The samples. If another call finds that all is lost, this one's session is closed, and it may never hear
+        of it.
+        """
         drawing = asyncio.ensure_future(drawn)
         lost = asyncio.ensure_future(self._snapshot.lost(generation))
         try:
@@ -216,7 +218,7 @@ class TinkerSampler:
             lost.cancel()
 
     def _is_lost(self, error: Exception, generation: int) -> bool:
-        """True also where another call found it: the session is ended, so that what this one ends with tells nothing."""
+        """Also true if another call found it: the session has ended, so this call's own end means nothing."""
         return is_lost(error) or self._snapshot.is_past(generation)
 
     async def _drawn(self, batch: Sequence[Asked], generation: int) -> list[Any]:
@@ -242,7 +244,9 @@ class TinkerSampler:
                 future.cancel()
 
     async def _all_over(self, drawing: Sequence[asyncio.Task[Any]], named: NamedBatch | None) -> None:
-        """Wait until all calls are over. Those of a batch that others are still waited for are told of to the server as they fail."""
+        """Wait until all calls are over. If others of a batch are still awaited, failures are reported to the
+        server as they happen.
+        """
         pending: set[asyncio.Task[Any]] = set(drawing)
         known = 0
         while pending:
@@ -257,7 +261,7 @@ class TinkerSampler:
                 await named.leave_out([named.keys[place] for place in failed])
 
     async def _outcome(self, future: asyncio.Future[Any], generation: int) -> Any:
-        """What a call gives; it fails with an error of ours, unless all is lost."""
+        """The result of a call; it fails with an error of ours, unless all is lost."""
         try:
             return await self._waiting.for_call(future, "sample")
         except EvsysError:

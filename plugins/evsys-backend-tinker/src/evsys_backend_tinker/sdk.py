@@ -46,12 +46,12 @@ def tinker() -> Any:
 
 
 def resolve(outcome: Any) -> Any:
-    """What a call of the client gives in the end. Blocks, so never in an event loop."""
+    """The final result of a call of the client. Blocks, so never in an event loop."""
     return outcome.result() if hasattr(outcome, "result") else outcome
 
 
 def as_future(outcome: Any) -> asyncio.Future[Any]:
-    """What a call of the client gives, as a future of the running loop; cancelling it cancels the call."""
+    """The result of a call of the client, as a future of the running loop; cancelling it cancels the call."""
     if hasattr(outcome, "future"):
         return asyncio.wrap_future(outcome.future())
     if isinstance(outcome, Future):
@@ -138,10 +138,11 @@ class Session:
         return resolve(getattr(self._service, name)(path))
 
     def close(self, how: Ended, detail: str | None, *, seconds: float, tell: bool = True) -> None:
-        """Tell the server that the session is over, and how, unless it is known to be down; then release the connections.
+        """Report to the server that the session is over, and how, unless it is known to be down; then release the
+        connections.
 
         Raises:
-            UnreachableError: the server couldn't be told.
+            UnreachableError: the server couldn't be reached.
         """
         with self._lock:
             service, self._service = self._service, None
@@ -231,7 +232,9 @@ def is_rejected(error: BaseException) -> bool:
 
 
 def as_cause(error: Exception) -> Exception:
-    """An error of the client as the cause of ours. Where in the client it was raised is nothing that anyone can change."""
+    """An error of the client as the cause of ours. Its traceback inside the client is dropped, since it doesn't
+    help a user.
+    """
     cause: BaseException | None = error
     while cause is not None:
         cause.__traceback__, cause = None, cause.__cause__
@@ -239,7 +242,7 @@ def as_cause(error: Exception) -> Exception:
 
 
 def said(error: BaseException) -> str:
-    """What an error says, in one line, without the client's own names for things."""
+    """The message of an error, in one line, without the client's own names for things."""
     wrong = told(getattr(error, "body", None))
     if wrong is not None:
         return wrong

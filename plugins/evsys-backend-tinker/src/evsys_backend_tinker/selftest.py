@@ -41,7 +41,7 @@ class Fingerprint:
 
     @classmethod
     def read(cls, noted: Mapping[str, Any]) -> Fingerprint | None:
-        """What a checkpoint has noted; None where it is of no use."""
+        """The values noted in a checkpoint; None if they are unusable."""
         parts = [noted.get(name) for name in ("tokens", "targets", "logprobs")]
         if not all(isinstance(part, list) and part for part in parts):
             return None

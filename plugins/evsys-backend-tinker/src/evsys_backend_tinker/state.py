@@ -50,7 +50,7 @@ def fresh_name(step: int) -> str:
 def saved_state(
     path: str, *, base_url: str, ttl: int | None, check: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """What a checkpoint keeps of a state, as JSON values."""
+    """The part of a state that a checkpoint keeps, as JSON values."""
     return {
         "backend": "tinker",
         "format": FORMAT,
@@ -62,10 +62,10 @@ def saved_state(
 
 
 def starting_point(model: ModelSpec, restore: Checkpoint | None) -> SavedState | None:
-    """Where a run's weights come from; None where they are new.
+    """The origin of a run's weights; None if they are new.
 
     Raises:
-        BackendError: a checkpoint is of another backend, or an address is no state's.
+        BackendError: a checkpoint is of another backend, or an address is not that of a state.
     """
     if restore is not None:
         if restore.state.get("backend") != "tinker" or not isinstance(restore.state.get("path"), str):

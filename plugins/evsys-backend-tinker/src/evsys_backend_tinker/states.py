@@ -138,7 +138,7 @@ class States:
         return delete(self.server.api(), path, seconds=_SECONDS)
 
     async def _try(self, call: Callable[[], str | None], event: str, path: str) -> None:
-        """Do what may fail without harm: a state that stays longer, or shorter, than was asked is told of."""
+        """Make a call that may fail without harm: a state kept longer or shorter than requested is logged."""
         try:
             wrong = await self.waiting.in_thread(call, "close")
         except (UnreachableError, EvsysError) as error:

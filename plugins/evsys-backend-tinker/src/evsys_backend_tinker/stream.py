@@ -264,7 +264,7 @@ class Stream:
             raise _LetGoError("the call was let go") from None
 
     def is_past(self, generation: int) -> bool:
-        """True where the model of a generation is no more: its session is ended, so what its calls end with tells nothing."""
+        """True if the model of a generation is gone: its session has ended, so the end of its calls means nothing."""
         return self._reopening is not None or self.generation != generation
 
     async def _until_made_again(self, call: Call, generation: int, error: Exception) -> None:
@@ -388,7 +388,7 @@ class Stream:
             )
 
     def _give_up(self, failure: Exception, error: Exception) -> BackendError:
-        """Nothing can be done with the model any more: whoever waits for a call is told why."""
+        """Mark the model as unusable: all waiting calls fail with the reason."""
         told = (
             failure
             if isinstance(failure, BackendError)

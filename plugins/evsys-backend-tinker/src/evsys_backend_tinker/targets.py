@@ -37,7 +37,7 @@ def target_flags(targets: Sequence[str]) -> Mapping[str, bool]:
 
 
 def any_of_each(targets: Sequence[str]) -> Mapping[str, bool]:
-    """The same for a server that is told the names too: a group is on where any of it is trained."""
+    """The same for a server that also gets the names: a group is on if any of it is trained."""
     names = set(targets)
     whole = "all-linear" in names
     return {

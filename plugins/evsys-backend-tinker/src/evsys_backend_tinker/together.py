@@ -1,8 +1,9 @@
-"""Sampling calls that a run makes together, and the word that tells a server of ours which those are.
+"""Sampling calls that a run makes together, and the announcement of them to a server of ours.
 
-In process, calls that come together are computed as one batch, on which their last bits depend. The protocol sends each by itself, and a
-server can't know what belongs together. One of ours is told before: by the digests of the calls, in their order. A call that fails is never part of a
-batch in process, so the server is told of that as well, and doesn't wait for it.
+In process, calls that come together are computed as one batch, on which their last bits depend. The protocol sends
+each by itself, and a server can't know what belongs together. One of ours gets the digests of the calls beforehand,
+in their order. A call that fails is never part of a batch in process, so its failure is reported as well, and the
+server doesn't wait for it.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ def key_of(prompt: Sequence[int], params: SamplingParams, n: int) -> str:
 
 @attrs.frozen(kw_only=True, eq=False)
 class NamedBatch:
-    """The word to the server about calls that it is to compute together. What is sent twice is told once, by the batch's id.
+    """The announcement to the server of calls to compute together. Repeats count once, by the batch's id.
 
     Args:
         waiting: waits for the server.
-        sampler_id: what is sampled from.
+        sampler_id: of the sampled model.
         keys: the digests of the calls, in their order.
     """
 

@@ -37,7 +37,7 @@ type Make = Callable[[], Backend]
 
 @attrs.frozen(kw_only=True)
 class Trial:
-    """What a backend gave.
+    """The results of a backend.
 
     Attributes:
         untrained: logprobs of all texts before any step.
@@ -45,11 +45,11 @@ class Trial:
         trained: logprobs of all texts after each step.
         restored: logprobs after a state was loaded, the first before and the second after one more step.
         cold: the same step without the optimiser's state.
-        onward: the same step where nothing was loaded.
+        onward: the same step without loading.
         sampler: logprobs of the first text by the sampler, after all steps.
         prompt: how many logprobs a prompt of the first text has.
         repeats: the same seed gives the same sample.
-        own_losses: by loss, the server's value and ours of the same logprobs; None where it refused, with its words in `refused`.
+        own_losses: by loss, the server's value and ours of the same logprobs; None if it refused, with its words in `refused`.
     """
 
     untrained: Sequence[float]

@@ -39,8 +39,8 @@ class Waiting:
         dead_after: seconds without an answer after which the server is taken to be down.
         log: is notified of long waits, and of a server that stops and starts to answer.
         every: seconds between two looks.
-        clock: what measures time.
-        breaker: is told whether the server answers, where someone wants to know.
+        clock: measures time.
+        breaker: gets reports whether the server answers, if given.
     """
 
     api: JsonApi
@@ -92,7 +92,7 @@ class Waiting:
         return future.result()
 
     def too_long(self, kind: Kind) -> BackendError:
-        """What a call ends with that has taken longer than its kind may."""
+        """The error of a call that has exceeded the deadline of its kind."""
         return BackendError(
             f"the server at {self.api.base_url} hasn't finished a call ({kind}) within {getattr(self.deadlines, kind):g} s",
             hint=f"it may be paused; raise backend.params.deadlines.{kind} to wait longer",
@@ -154,7 +154,7 @@ class Waiting:
                 self._tell("server.silent", reason=why)
 
     async def _health(self) -> str | None:
-        """What is wrong with the server; None where it answers."""
+        """The fault of the server; None if it answers."""
         call = in_daemon_thread(lambda: self.api.get(HEALTH, seconds=_PROBE_SECONDS), "tinker-health")
         try:
             answer = await asyncio.wrap_future(call)
@@ -163,7 +163,7 @@ class Waiting:
         return f"it answers {answer.reason}" if answer.status >= 500 else None
 
     def _tell_of_wait(self, kind: Kind, waited: float) -> None:
-        """Tell of a wait, once for all calls of a kind that wait alongside each other."""
+        """Log a wait, once for all calls of a kind that wait at the same time."""
         now = self.clock.now()
         if (
             now - self._told.get(kind, float("-inf")) >= waited / 4

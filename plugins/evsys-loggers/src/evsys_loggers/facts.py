@@ -1,4 +1,4 @@
-"""Which run a logger writes for, under which names, and what it is told of it."""
+"""The run that a logger writes for, its names, and the facts about it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from evsys_runtime.config.root import enclosing_project
 __all__ = ["CONCLUSION", "RunFacts", "flat"]
 
 CONCLUSION = "conclusion"
-"""What is in the place of a run's id for what an experiment as a whole came to."""
+"""Takes the place of a run's id for the conclusion of an experiment."""
 
 
 @attrs.frozen(kw_only=True)
@@ -110,7 +110,7 @@ class RunFacts:
 
     @property
     def ids(self) -> dict[str, str]:
-        """What names the run in evsys, as text."""
+        """The ids of the run in evsys, as text."""
         return {
             "evsys.experiment": self.experiment,
             "evsys.run": self.run,
@@ -120,7 +120,7 @@ class RunFacts:
         }
 
     def remembered(self) -> dict[str, Any]:
-        """What `remember` kept, of this attempt or an earlier one; empty where that is nothing."""
+        """The values that `remember` stored, in this attempt or an earlier one; empty if there are none."""
         return read_json(self._memory) if self._memory.exists() else {}
 
     def remember(self, **facts: Any) -> None:

@@ -1,4 +1,4 @@
-"""What all loggers share: which hooks become which records, and how a run ends."""
+"""The base of all loggers: which hooks become which records, and how a run ends."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ __all__ = ["RunLogger"]
 class RunLogger:
     """A callback that writes each run to a service, and the conclusion of the experiment as one run more.
 
-    Everything that may take long continues in a thread; a hook only puts a record into its queue. What fails there is raised by the
-    next hook, once for each kind of failure, so that it becomes a warning in the result; training continues, and so does the logger.
+    Everything that may take long continues in a thread; a hook only puts a record into its queue. A failure there
+    is raised by the next hook, once for each kind of failure, so that it becomes a warning in the result; training
+    continues, and so does the logger.
     """
 
     name: ClassVar[str]

@@ -1,4 +1,4 @@
-"""What a logger writes into, and what it is given to write."""
+"""The destination of a logger, and the records that it gets."""
 
 from __future__ import annotations
 

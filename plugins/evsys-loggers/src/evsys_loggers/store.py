@@ -1,4 +1,4 @@
-"""What all log stores share: each writes through the logger of its service."""
+"""The base of all log stores: each writes through the logger of its service."""
 
 from __future__ import annotations
 

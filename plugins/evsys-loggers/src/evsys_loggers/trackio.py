@@ -152,4 +152,4 @@ def _library(folder: Path | None) -> Any:
 
 
 def _say_nothing(*_: Any, **__: Any) -> None:
-    """What trackio prints says nothing that a run's own messages don't."""
+    """Silence trackio's prints, which repeat a run's own messages."""

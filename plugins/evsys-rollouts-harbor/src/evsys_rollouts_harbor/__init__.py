@@ -27,15 +27,16 @@ def policy_model(agent: Any) -> "CrossingModel":
 
 
 async def policy_endpoint(agent: Any) -> Any:
-    """Where the model answers chat completions for the rollout in which an agent of Harbor's acts: `base_url`, `api_key`, `model`.
+    """The address at which the model answers chat completions for the rollout in which an agent of Harbor's acts:
+    `base_url`, `api_key`, `model`.
 
-    What is asked there is recorded, tokens included. In the agent's `run`: `address = await policy_endpoint(self)`.
+    Requests are recorded, tokens included. In the agent's `run`: `address = await policy_endpoint(self)`.
 
     Args:
         agent: a `BaseAgent` that the engine `harbor` runs.
 
     Raises:
-        RolloutError: it is none, or the model has no address.
+        RolloutError: it isn't one, or the model has no address.
     """
     from evsys_rollouts_harbor.live import live_rollout
 

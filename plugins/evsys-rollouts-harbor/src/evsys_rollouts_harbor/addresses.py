@@ -49,9 +49,10 @@ def names_no_model(params: Mapping[str, Any]) -> bool:
 def connected(agent: type, params: Mapping[str, Any], address: Any) -> dict[str, Any]:
     """The params of an agent that knows nothing of evsys, with the rollout's model, its address and its key.
 
-    Every agent of Harbor's takes `model_name`, whose first part names the protocol, and variables in `env`. `api_base`, `api_key` and
-    the `api_key` in `llm_kwargs` are given to a constructor that names such an argument, `base_url` to an agent with a
-    `MODEL_CONNECTION`, the only ones from which Harbor accepts it. What params say themselves stays.
+    Every agent of Harbor's takes `model_name`, whose first part names the protocol, and variables in `env`.
+    `api_base`, `api_key` and the `api_key` in `llm_kwargs` are given to a constructor that names such an argument,
+    `base_url` to an agent with a `MODEL_CONNECTION`, the only ones from which Harbor accepts it. Params set by the
+    user take precedence.
 
     Args:
         agent: the agent's class.

@@ -29,7 +29,7 @@ class PolicyAgent(BaseAgent):  # type: ignore[misc]  # Harbor has no types
 
     @staticmethod
     def name() -> str:
-        """What Harbor calls it."""
+        """Its name in Harbor."""
         return "evsys"
 
     def version(self) -> str:

@@ -33,7 +33,7 @@ _FOLDERS = (
     "logs/agent logs/artifacts logs/verifier var/lib var/log var/tmp"
 ).split()
 HOME = str(PurePosixPath("/", "root"))
-"""Where containers have it, which tasks are written for."""
+"""The home folder in containers, which tasks are written for."""
 
 _ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -48,7 +48,7 @@ _MOST_OUTPUT = 16 * 1024 * 1024
 WORKDIR = "/app"
 
 _VERIFIERS = ("/tests", "/logs/verifier")
-"""Where a verifier has its own files and writes the rewards."""
+"""The folders for a verifier's own files and for the rewards."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,7 +61,7 @@ class Execution:
 
 
 def missing_programs() -> list[str]:
-    """What a sandbox needs and this machine doesn't have."""
+    """The programs that a sandbox needs and this machine lacks."""
     return [name for name in ("bwrap", "nsenter", "tar") if shutil.which(name) is None]
 
 
@@ -252,7 +252,7 @@ class BwrapEnvironment:
 
     @property
     def _verifiers(self) -> Path:
-        """What the verifier of this step has for itself."""
+        """The folders that only the verifier of this step sees."""
         return self._there / f"verifier-{self._verifications}"
 
     @property

@@ -1,4 +1,4 @@
-"""What Harbor itself says of an environment and of a task, asked before anything is spent."""
+"""Harbor's own checks of an environment and of a task, before anything is spent."""
 
 from __future__ import annotations
 

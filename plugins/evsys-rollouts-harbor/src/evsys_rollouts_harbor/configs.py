@@ -48,8 +48,8 @@ _ENVIRONMENT_FIELDS = frozenset(
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """What all trials of one run share. `environment` is of `environment_config`; `harness` an agent of Harbor's, if it is one,
-    with its params resolved.
+    """The settings of all trials of one run. `environment` is of `environment_config`; `harness` an agent of
+    Harbor's, if it is one, with its params resolved.
     """
 
     stub: Path
@@ -80,7 +80,7 @@ class Settings:
         )
 
     def _environment(self, live: LiveRollout) -> Mapping[str, Any]:
-        """Where the agent acts; programs that it starts there find the model by the usual variables."""
+        """The agent's environment; programs that it starts there find the model by the usual variables."""
         if live.address is None or self.harness is None or not names_no_model(self.harness.params):
             return self.environment
         return {**self.environment, "env": {**live.address.env, **self.environment.get("env", {})}}
@@ -151,8 +151,8 @@ def environment_config(kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def instruction_text(task: HarborTask, system_prompt: str | None = None) -> str:
-    """What an agent that takes one text is told: the system prompt, then the conversation, its roles named where it has several
-    messages.
+    """The instruction for an agent that takes one text: the system prompt, then the conversation, with the roles
+    named if it has several messages.
     """
     told = task.instruction
     text = told if isinstance(told, str) else _conversation(told)

@@ -47,7 +47,8 @@ def concurrency_limit(wanted: int, *, sandboxed: bool) -> int:
 
 @attrs.define(kw_only=True, eq=False)
 class Folders:
-    """Where trials work. `most` folders of good and `most` of failed rollouts stay, where there is a place for them.
+    """The folders of trials. `most` folders of good and `most` of failed rollouts are kept, if there is a place for
+    them.
 
     `sandboxed`: they may get large. `secrets` are texts that no file may hold.
     """

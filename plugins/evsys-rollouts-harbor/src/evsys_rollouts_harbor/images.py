@@ -1,7 +1,7 @@
-"""What a task says of its image, as far as a sandbox without images can follow it: folders, variables, copied files.
+"""The parts of a task's image that a sandbox without images can follow: folders, variables, copied files.
 
-A sandbox shows this machine's own programs. A task that installs others, or starts from an image with contents of its own, would
-run in another place than its author meant, and its score would say nothing; so it is refused.
+A sandbox shows this machine's own programs. A task that installs others, or starts from an image with contents of
+its own, would run in another place than its author meant, and its score would say nothing; so it is refused.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Image:
 
 
 def read_image(folder: Path, *, docker_image: str | None, ignore: bool) -> Image:
-    """What a task's `environment/` folder and its setting `docker_image` ask for.
+    """Read the image that a task's `environment/` folder and its setting `docker_image` require.
 
     Args:
         folder: the task's `environment/`, which needn't be there.
         docker_image: the image that the task names.
-        ignore: follow what can be followed, and leave the rest out.
+        ignore: follow the supported lines, and leave the rest out.
 
     Raises:
         RolloutError: it needs an image; says which line does.

@@ -1,4 +1,5 @@
-"""What a rollout is made of while its trial runs: the objects that Harbor, which writes everything to JSON, can't be given.
+"""The objects of a rollout while its trial runs: those that Harbor, which writes everything to JSON, can't be
+given.
 
 They are found again by the name of the trial, which is that of its folder.
 """
@@ -140,7 +141,7 @@ class LiveRollout:
 
     @property
     def task(self) -> HarborTask:
-        """What is to be done."""
+        """The task."""
         return self.job.task
 
     @property
@@ -297,7 +298,9 @@ def _acted(result: Any, said: str) -> Acted:
 
 
 class CrossingModel:
-    """The rollout's model client, for code that runs on Harbor's event loop. What it is asked is recorded, as all else is."""
+    """The rollout's model client, for code that runs on Harbor's event loop. Requests to it are recorded like all
+    others.
+    """
 
     def __init__(self, live: LiveRollout) -> None:
         self._live = live
@@ -316,7 +319,7 @@ class CrossingModel:
 
 
 class Place:
-    """Where an agent acts, for code on the caller's event loop: a Harbor environment that lives on another.
+    """The agent's environment, for code on the caller's event loop: a Harbor environment that lives on another.
 
     Args:
         environment: a Harbor environment.

@@ -28,8 +28,8 @@ class OtherLoop:
         self._context = context or copy_context()
 
     async def run[T](self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What the coroutine that `make` makes there gives or raises. One cancelled here is cancelled there, and its end
-        is waited for.
+        """Run the coroutine that `make` creates there: returns or raises as it does. One cancelled here is
+        cancelled there, and its end is waited for.
 
         Raises:
             RolloutError: it was cancelled by itself, or the loop is gone.

@@ -1,9 +1,10 @@
-"""What is mounted in a bubblewrap sandbox, in places that nothing inside can replace.
+"""The mounts of a bubblewrap sandbox, in places that nothing inside can replace.
 
-Each command mounts again what the sandbox shows, on the folders that earlier commands left. While it does, the root of this
-machine is still there, so a symlink in such a place, or in a folder above it, would lead mounts elsewhere: past the folders that
-only the verifier has, or to paths of this machine, where bubblewrap then makes folders and files. The kernel lets no one rename or
-remove what something is mounted on, therefore every folder above a mount is a mount too.
+Each command mounts everything again, on the folders that earlier commands left. While it does, the root of this
+machine is still there, so a symlink in such a place, or in a folder above it, would lead mounts elsewhere: past the
+folders that only the verifier has, or to paths of this machine, where bubblewrap then makes folders and files. The
+kernel lets no one rename or remove what something is mounted on, therefore every folder above a mount is a mount
+too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _FROM_HOST = (
     "alternatives ca-certificates ld.so.cache ld.so.conf ld.so.conf.d localtime mime.types nsswitch.conf pki/ca-trust "
     "pki/tls/certs protocols resolv.conf services ssl/certs ssl/openssl.cnf terminfo"
 ).split()
-"""What is shown of `/etc`: nothing that holds a secret."""
+"""The visible part of `/etc`: nothing that holds a secret."""
 
 _READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
 """A sandbox of root's would be allowed to write these, and they are this machine's."""
@@ -41,7 +42,7 @@ class Mount:
 
 
 def system_mounts() -> list[Mount]:
-    """What every sandbox shows of this machine, alongside `/usr`."""
+    """The paths of this machine visible in every sandbox, in addition to `/usr`."""
     programs = [
         Mount(Path("/", name).resolve(), f"/{name}") for name in _PROGRAMS if Path("/", name).is_dir()
     ]

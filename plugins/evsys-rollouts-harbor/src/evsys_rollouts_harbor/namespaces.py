@@ -39,7 +39,7 @@ class Namespaces:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What a process needs that enters."""
+        """The descriptors that an entering process needs."""
         return tuple(self._open.values())
 
     def entering(self) -> list[str]:
@@ -151,7 +151,7 @@ async def _ended(first: asyncio.subprocess.Process) -> None:
 
 
 def _program(name: str) -> str:
-    """Where a program is: the sandbox's own search path isn't this machine's."""
+    """The path of a program: the sandbox's own search path isn't this machine's."""
     found = shutil.which(name)
     if found is None:
         raise RolloutError(f"a sandbox needs {name}, which this machine doesn't have")

@@ -1,5 +1,5 @@
-"""From a trial's result to a rollout. What went wrong is read from the exceptions that Harbor recorded, never from the reward
-alone: Harbor grades an agent that crashed, and calls its reward valid.
+"""From a trial's result to a rollout. Failures are read from the exceptions that Harbor recorded, never from the
+reward alone: Harbor grades an agent that crashed, and calls its reward valid.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ _OVERFLOW = frozenset(
 )
 _TIMEOUT = "AgentTimeoutError"
 _KEPT = frozenset({_TIMEOUT, *_OVERFLOW, "AgentSafetyRefusalError", "ContentPolicyViolationError"})
-"""What a policy may do that ends a trial and is judged like any other end."""
+"""Ends of a trial that are the policy's own and are judged like any other end."""
 
 RETRIED = frozenset(
     {EvsysPassingError.__name__, *_ENVIRONMENT, *_SERVICE} - {"ServiceOperationsUnsupportedError"}
 )
-"""What is tried again: places and services that may be better the next time. By default Harbor tries everything again that it
-doesn't know."""
+"""Retried failures: of places and services that may recover. By default Harbor retries every exception unknown to
+it.
+"""
 
 
 def exceptions_of(result: Any) -> list[Any]:
@@ -124,7 +125,7 @@ def with_result(live: LiveRollout, result: Any) -> Rollout:
 
 
 def _score(live: LiveRollout, result: Any) -> Score | NoScore:
-    """What the policy's verifier said of the only step, or the reward that Harbor has for all of them."""
+    """The verdict of the policy's verifier on the only step, or the reward that Harbor has for all of them."""
     if live.score is not None and not result.step_results:
         return live.score
     missing = next(
@@ -158,7 +159,7 @@ def _told(exc: Any) -> str:
 
 
 def _boundary(name: str, result: Any) -> str:
-    """Where a trial failed, by the exception's name, else by how far it had come."""
+    """The boundary at which a trial failed, by the exception's name, else by its progress."""
     if name in _ENVIRONMENT:
         return "environment"
     if name in _VERIFIER:

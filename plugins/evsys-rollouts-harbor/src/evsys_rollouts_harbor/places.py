@@ -19,7 +19,7 @@ class Nowhere(BaseEnvironment):  # type: ignore[misc]  # Harbor has no types
 
     @staticmethod
     def type() -> str:
-        """What Harbor calls it."""
+        """Its type in Harbor."""
         return "null"
 
     @property
@@ -93,7 +93,7 @@ class Bubblewrap(BaseEnvironment):  # type: ignore[misc]  # Harbor has no types
 
     @staticmethod
     def type() -> str:
-        """What Harbor calls it."""
+        """Its type in Harbor."""
         return "bwrap"
 
     @property
@@ -103,7 +103,7 @@ class Bubblewrap(BaseEnvironment):  # type: ignore[misc]  # Harbor has no types
 
     @property
     def workdir(self) -> str:
-        """Where commands run that don't say where."""
+        """The default folder of commands."""
         return self.task_env_config.workdir or self._image.workdir or WORKDIR
 
     def _validate_definition(self) -> None:

@@ -1,7 +1,8 @@
-"""What an agent of Harbor's left behind: the conversation in its `trajectory.json` (the ATIF format), and its token ids.
+"""The files left by an agent of Harbor's: the conversation in its `trajectory.json` (the ATIF format), and its
+token ids.
 
-Both come from the agent, so neither is trusted further than its shape goes: lists of different lengths are refused, never
-filled up.
+Both come from the agent, so neither is trusted further than its shape goes: lists of different lengths are refused,
+never filled up.
 """
 
 from __future__ import annotations

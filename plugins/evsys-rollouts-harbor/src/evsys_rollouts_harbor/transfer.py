@@ -1,4 +1,4 @@
-"""Files to tar streams and back, for crossing the border of a sandbox. What comes out of one isn't trusted."""
+"""Files to tar streams and back, for crossing the border of a sandbox. Files from inside aren't trusted."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Retries:
 class Trials:
     """One run of rollouts. `open` and `close` it on the event loop that wants them; `rollout` runs one job.
 
-    `counted` is told of each trial when its end hook is called.
+    `counted` is called for each trial with its end hook.
     """
 
     policy: Policy
@@ -88,7 +88,7 @@ class Trials:
             self.folders.close()
 
     async def _stop(self) -> None:
-        """Tell the thread to end, as soon as it has begun, and wait until it has."""
+        """Ask the thread to end, as soon as it has begun, and wait until it has."""
         self._ready.add_done_callback(self._tell_to_stop)
         ended = asyncio.wrap_future(self._ended)
         done, _ = await asyncio.wait([ended], timeout=_CLOSE_SECONDS)
@@ -253,7 +253,7 @@ class Trials:
 
 
 def _careful(hook: Callable[[Any], None]) -> Callable[[Any], Awaitable[None]]:
-    """A hook that is told of in the log when it fails, and never to Harbor."""
+    """A hook whose failures are logged, and never reach Harbor."""
 
     async def call(event: Any) -> None:
         try:

@@ -1,7 +1,7 @@
 """The sampler `cmaes`: an evolution strategy, played again from the history each time it is asked.
 
-Optuna's own sampler of that name keeps its state with the trials of a study. Here the package that it calls is asked and told again from
-the first arm on, with one seed: the same history comes to the same state.
+Optuna's own sampler of that name keeps its state with the trials of a study. Here the underlying package replays
+the history from the first arm on, with one seed: the same history gives the same state.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _between(low: float, high: float, place: float, *, log: bool) -> float:
 
 
 def _point(entry: Entry, space: Sequence[SearchAxis], asked: Any) -> Any:
-    """Where an arm lies that isn't quite the one that was asked for: it was proposed on another machine."""
+    """The point of an arm that differs slightly from the proposed one, since it was proposed on another machine."""
     import numpy as np
 
     values = entry["values"]

@@ -76,7 +76,7 @@ class Optuna:
         return self.config.arms
 
     def validate_space(self, space: Sequence[SearchAxis]) -> Iterator[str]:
-        """What keeps the sampler from choosing from a space."""
+        """The problems of a space for the sampler."""
         if self.config.sampler == "cmaes":
             yield from evolution.unfit(space)
 

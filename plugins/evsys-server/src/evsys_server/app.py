@@ -48,21 +48,21 @@ async def make_service(
     log: Log | None = None,
     registry: Registry | None = None,
 ) -> AsyncIterator[Service]:
-    """What a server does, without its routes.
+    """Create the server's service, without its routes.
 
     Args:
         backend: kind of the backend, such as `local` or `mock`.
         models: base models that are served.
-        directory: where checkpoints lie; a later server on the same folder finds them.
+        directory: of the checkpoints; a later server on the same folder finds them.
         params: of the backend, as in an experiment file.
-        deterministic: results don't depend on what else is asked meanwhile; slower where many sample at once.
-        limits: what it takes on.
-        log: told of sessions and failures; by default failures are shown on standard error.
-        registry: where the backend is found; the current one by default.
+        deterministic: results don't depend on concurrent requests; slower if many sample at once.
+        limits: of requests, queues and memory.
+        log: of sessions and failures; by default failures are shown on standard error.
+        registry: of the backend; the current one by default.
 
     Raises:
         StoreError: another server has the folder; the message names it.
-        EvsysError: the backend or one of the models isn't there, or can't be prepared.
+        EvsysError: the backend or one of the models isn't available, or can't be prepared.
     """
     limits = limits or Limits()
     log = log or run_logger(None, configure(console_level="warning"))

@@ -32,7 +32,7 @@ __all__ = ["Batches", "Drawing"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Drawing:
-    """What is to be drawn of one prompt."""
+    """The samples to draw for one prompt."""
 
     prompt: Sequence[int]
     params: SamplingParams

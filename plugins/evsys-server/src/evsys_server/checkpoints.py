@@ -48,7 +48,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 @attrs.frozen(kw_only=True)
 class Saved:
-    """What a manifest says.
+    """The contents of a manifest.
 
     Attributes:
         path: its address, `tinker://RUN/KIND/NAME`.
@@ -63,8 +63,8 @@ class Saved:
         expires: seconds since 1970; None never.
         size_bytes: of its files.
         user_metadata: the client's own words.
-        session: where it goes when this session ends; None stays.
-        folder: where it lies, relative to the store.
+        session: it is deleted with this session; None stays.
+        folder: its path, relative to the store.
     """
 
     path: str
@@ -87,9 +87,9 @@ class CheckpointStore:
     """The checkpoints of a server.
 
     Args:
-        directory: where they lie.
+        directory: of all checkpoints.
         clock: seconds since 1970.
-        log: told of folders that are left out, since what their manifest says can't be read.
+        log: of folders that are skipped because of an unreadable manifest.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class CheckpointStore:
         self._saved[saved.path] = saved
 
     def all(self) -> list[Saved]:
-        """What there is to load, newest first."""
+        """All checkpoints, newest first."""
         self.expire()
         return sorted(
             (saved for saved in self._saved.values() if saved.session is None),
@@ -268,8 +268,8 @@ class CheckpointStore:
 
 
 async def _to_its_end[T](writing: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives. Who is cancelled meanwhile waits for its end: a thread that continues writing would bring
-    back what is removed.
+    """The result of a coroutine. A cancelled caller waits for its end: a thread that continues writing would bring
+    back removed files.
     """
     task = asyncio.get_running_loop().create_task(writing)
     try:

@@ -77,7 +77,7 @@ class Engine:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What the backend can do."""
+        """The capabilities of the backend."""
         found: frozenset[str] = self._class.capabilities
         return found
 

@@ -14,7 +14,7 @@ _FOLDERS = re.compile(r"""(?<![\w:/\\.~-])(?:/|[A-Za-z]:[/\\])(?:[^/\\\s'"]+[/\\
 """The folders of an absolute path. A `/` within words, a URL or a checkpoint's address begins none."""
 
 MOST_CHARACTERS = 4000
-"""Of a message. What a request names comes back in it, and may be as long as a body."""
+"""Of a message. It repeats names from the request, which may be as long as a body."""
 
 type Category = Literal["user", "server", "unknown"]
 
@@ -40,13 +40,15 @@ def category_of(error: BaseException) -> Category:
 
 
 def reason_of(error: BaseException) -> str:
-    """What happened, in full, for the server's own log."""
+    """The full reason, for the server's own log."""
     own = isinstance(error, RefusedError | EvsysError)
     return _shortened(str(error) if own else f"{type(error).__name__}: {error}")
 
 
 def message_of(error: BaseException) -> str:
-    """The message for the client: what happened, files by their names alone. Where they lie is no one's business but the server's."""
+    """The message for the client: the reason, with files by their names alone, since their paths are private to the
+    server.
+    """
     text = reason_of(error)
     if isinstance(error, RefusedError):
         return text  # our own words, with what the client asked for

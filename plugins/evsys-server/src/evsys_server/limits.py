@@ -1,4 +1,4 @@
-"""What a server takes on: bounds on bodies, queues, memory and time."""
+"""The limits of a server: bounds on bodies, queues, memory and time."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _THRESHOLDS: Mapping[str, Mapping[str, float]] = {
     "cispo": {_LOW: 0.8, _HIGH: 1.2},
     "gspo": {_LOW: 1 - 3e-4, _HIGH: 1 + 4e-4},
 }
-"""What the thresholds are where a request doesn't say."""
+"""The default thresholds."""
 
 _SETTINGS: Mapping[str, frozenset[str]] = {
     "cross_entropy": frozenset(),

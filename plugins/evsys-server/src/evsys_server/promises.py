@@ -1,4 +1,4 @@
-"""What was promised and how it ended: clients get an id at once and fetch the answer by it."""
+"""Promises and their outcomes: clients get an id at once and fetch the answer by it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def proto_answer(message: bytes) -> Answer:
 
 
 def failure(message: str, category: Category) -> Answer:
-    """What ended otherwise than it should."""
+    """The failure of a promise."""
     return attrs.evolve(json_answer({"error": message, "category": category}), failed=True)
 
 
 @attrs.define(eq=False)
 class Promise:
-    """One request on its way. `more` are further fields of the reply that names it; `log` is told of failures that are
-    the server's, in full.
+    """One request on its way. `more` are further fields of the reply that names it; `log` gets the server's own
+    failures, in full.
     """
 
     id: str
@@ -62,7 +62,7 @@ class Promise:
     _waiting: asyncio.Future[None] | None = None
 
     def reply(self) -> Answer:
-        """What the client gets at once, each time that it sends the request."""
+        """The immediate reply to the client, each time that it sends the request."""
         return json_answer({"request_id": self.id, **self.more})
 
     def settle(self, answer: Answer) -> None:
@@ -107,7 +107,7 @@ class Promises:
     Args:
         keep: most fetched answers that are kept.
         keep_bytes: most bytes of fetched answers that are kept.
-        log: told of failures that are the server's.
+        log: of the server's own failures.
     """
 
     def __init__(self, *, keep: int = 4096, keep_bytes: int = 256 << 20, log: Log | None = None) -> None:

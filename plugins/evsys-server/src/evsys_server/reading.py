@@ -32,7 +32,7 @@ __all__ = [
 _MISSING = object()
 _MOST_WHOLE = (1 << 63) - 1
 _MOST_TOKEN = (1 << 31) - 1
-"""What integers and token ids are in the protocol's binary messages, so JSON may not say more."""
+"""The bound of integers and token ids in the protocol's binary messages, and so in JSON."""
 
 MOST_CHARACTERS = 4096
 """Longest name, id, or path. The server keeps these as long as a session lasts."""

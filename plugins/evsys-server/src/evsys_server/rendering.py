@@ -1,4 +1,4 @@
-"""What another machine needs to make the same tokens: tokenizer and chat template of a model, as files."""
+"""The files that another machine needs to make the same tokens: tokenizer and chat template of a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all parts of the server share, and how a session ends."""
+"""The shared state of all parts of the server, and the end of a session."""
 
 from __future__ import annotations
 

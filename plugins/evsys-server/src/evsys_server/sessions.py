@@ -20,7 +20,7 @@ KEPT = 1000
 
 @attrs.frozen(kw_only=True)
 class SamplingSession:
-    """What one sampling client of a session samples from: a base model's name or a checkpoint's address.
+    """The source of a sampling client in a session: a base model's name or a checkpoint's address.
 
     `unnamed` is a snapshot that nothing else samples from.
     """

@@ -73,7 +73,7 @@ class TrainingApi:
         return self._admit(session, model, lambda: load(model))
 
     def get_info(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """What a model is."""
+        """The description of a model."""
         model = self.service.model(reading.name(body, "model_id"))
         base = model.spec.name
         return {
@@ -102,7 +102,7 @@ class TrainingApi:
         return promise
 
     def forward_backward(self, body: bytes) -> Promise:
-        """A pass over a batch. What is wrong with it is reported by its answer, so that the order of requests continues."""
+        """A pass over a batch. Its faults are reported by its answer, so that the order of requests continues."""
         address = read_address(body)
         if address is None:
             raise RefusedError(400, "the body names no model and no sequence id")

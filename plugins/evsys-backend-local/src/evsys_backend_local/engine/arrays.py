@@ -1,12 +1,12 @@
-"""What the engine computes with: numpy's arrays, or another library's.
+"""The arrays of the engine: numpy's, or another library's.
 
-Every module of the engine is written once, over one table of operations; :data:`NUMPY` holds numpy's own functions, so that
-a call costs nothing more there. `torch_arrays` has the table of torch. An array of either is used by what both have in common:
-slices, indexing with integer arrays of the same library, arithmetic, in place too, ``@``, ``.T`` of a matrix, ``shape``, ``len``,
-``reshape``, ``swapaxes``, ``sum`` and ``argmax``. Annotations call all of them numpy's.
+Every module of the engine is written once, over one table of operations; :data:`NUMPY` holds numpy's own functions,
+so that a call costs nothing more there. `torch_arrays` has the table of torch. An array of either is used by what
+both have in common: slices, indexing with integer arrays of the same library, arithmetic (also in place), ``@``,
+``.T`` of a matrix, ``shape``, ``len``, ``reshape``, ``swapaxes``, ``sum`` and ``argmax``. Annotations call all of
+them numpy's.
 
-Packing, drawing of seeds, the loss, and what is read and written are numpy's in any case: `put` and `host` are where arrays
-change sides.
+Packing, drawing of seeds, the loss, and files are numpy's in any case: `put` and `host` convert between the two.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Arrays:
     """A table of operations, named as in numpy where numpy has them. Types of elements are numpy's for all tables.
 
     Attributes:
-        device: what computes, for the record.
+        device: its name, for the record.
         versions: of the library, for the record.
-        workers: threads that share a batch, where nothing else is asked for; None is one a CPU.
-        out_of_memory: what is raised where there is no memory left.
-        free_bytes: memory that is left; None where no one knows.
-        wait: return when everything asked for is computed.
+        workers: threads that share a batch, by default; None is one a CPU.
+        out_of_memory: the exception raised without memory.
+        free_bytes: memory that is left; None if unknown.
+        wait: return when all pending work is computed.
         put: a numpy array as one of this table.
         host: an array of this table as numpy's.
         empty: ``(shape, dtype)``.
@@ -45,7 +45,7 @@ class Arrays:
         permute: ``(x, axes)``.
         sum64: sum over the last axis, in float64.
         cumsum64: cumulative sum over the last axis, in float64.
-        order: indices that sort a vector ascending, equal ones as they stand.
+        order: indices that sort a vector ascending, equal ones in their order.
         search: where a number would be inserted into an ascending vector, before equal ones.
         below: for each number above 0 the largest below it.
         norm: L2 norm of a vector by its elements' type, whose squares may overflow.

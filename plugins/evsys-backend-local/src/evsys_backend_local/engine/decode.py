@@ -46,11 +46,11 @@ class PromptCache:
 
 @attrs.frozen(kw_only=True)
 class Slots:
-    """Which sample is where.
+    """The assignment of samples to slots.
 
     Attributes:
         prompts: ``[groups]`` prompt of each group.
-        samples: ``[groups, slots]`` sample of each slot, -1 where no one stands.
+        samples: ``[groups, slots]`` sample of each slot, -1 for an empty slot.
     """
 
     prompts: IntArray

@@ -46,10 +46,10 @@ def computes_on_gpu(device: Device) -> bool:
 
 
 def select(device: Device) -> Arrays:
-    """What computes on the device.
+    """The array table of a device.
 
     Raises:
-        PluginLoadError: it isn't there.
+        PluginLoadError: it isn't available.
     """
     require_device(device)
     if not computes_on_gpu(device):

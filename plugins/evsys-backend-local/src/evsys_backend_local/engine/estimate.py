@@ -101,7 +101,7 @@ def trained_bytes(
 
 @attrs.frozen(kw_only=True)
 class Sampled:
-    """What is sampled for a step, all answers as long as they may be.
+    """The samples of a step, all answers of the greatest length.
 
     Attributes:
         prompt_tokens: of the prompts, each counted once.

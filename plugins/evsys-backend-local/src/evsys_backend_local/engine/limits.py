@@ -1,4 +1,4 @@
-"""What this engine refuses to compute, and with which error."""
+"""The limits of this engine, and their errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREFIX_CACHE_MB = 256
 
 
 class InvalidInputError(BackendError, ValueError):
-    """What was asked for can't be computed, regardless of the model: a token that it doesn't have, a temperature below 0."""
+    """The request can't be computed, regardless of the model: a token that it doesn't have, a temperature below 0."""
 
 
 class ContextTooLongError(InvalidInputError):

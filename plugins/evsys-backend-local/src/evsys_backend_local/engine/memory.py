@@ -13,16 +13,16 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 class NotEnoughMemoryError(BackendError):
-    """What was asked for doesn't fit into this machine's memory. ``needed`` and ``available`` are bytes."""
+    """The request doesn't fit into this machine's memory. ``needed`` and ``available`` are bytes."""
 
     def __init__(self, message: str, *, needed: int, available: int, hint: str | None = None) -> None:
         super().__init__(message, hint=hint, needed=needed, available=available)
 
 
 def available_bytes() -> int | None:
-    """Bytes that this process can still get; None where the system doesn't tell.
+    """Bytes that this process can still get; None if the system doesn't report them.
 
-    On Linux what the kernel calls available, or what is left of a container's limit if that is less. Elsewhere on Unix
+    On Linux the kernel's available memory, or the rest of a container's limit if that is less. Elsewhere on Unix
     all memory of the machine, which at least catches what can never fit.
     """
     bounds = [bound for bound in (_from_meminfo(_MEMINFO), _left_in_cgroup(_CGROUP)) if bound is not None]

@@ -1,7 +1,8 @@
-"""Prompts through the packed forward pass: whole chunks first, of which some may be kept from earlier, then the rest.
+"""Prompts through the packed forward pass: whole chunks first, of which some may be kept from earlier, then the
+rest.
 
-A chunk is a pass of its own, see :mod:`~evsys_backend_local.engine.prefix_cache`. What is left of the prompts, at least one token
-and at most a chunk of each, is computed together.
+A chunk is a pass of its own, see :mod:`~evsys_backend_local.engine.prefix_cache`. The rest of the prompts, at least
+one token and at most a chunk of each, is computed together.
 """
 
 from __future__ import annotations

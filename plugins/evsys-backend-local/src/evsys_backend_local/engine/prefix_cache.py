@@ -1,8 +1,8 @@
 """Keys and values of prompts' beginnings, kept from one call to the next while their weights can still be sampled.
 
-What is kept are whole chunks of tokens, each computed by itself after the chunks before it, so always in the same shapes:
-a chunk has the same bits whether it is computed now or was kept, and whatever else was asked for. A result then depends on what
-is asked, never on what is in here.
+The cache holds whole chunks of tokens, each computed by itself after the chunks before it, so always in the same
+shapes: a chunk has the same bits whether it is computed now or was kept, and regardless of other requests. A result
+then depends on the request, never on the contents of the cache.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class PrefixCache:
         return made
 
     def touch(self, path: Sequence[Key]) -> None:
-        """Note that chunks were used now. A later one is no use without those before it, so it makes room first."""
+        """Note that chunks were used now. A later one is useless without those before it, so it makes room first."""
         with self._lock:
             for key in reversed(path):
                 if key in self._chunks:

@@ -1,7 +1,7 @@
 """Threads that never keep the process alive.
 
-The interpreter waits at exit for those of `concurrent.futures.ThreadPoolExecutor`, however long their work takes. These are
-daemons: at exit the work in progress is told to end (see `abort`) and gets a moment to do so.
+The interpreter waits at exit for those of `concurrent.futures.ThreadPoolExecutor`, however long their work takes.
+These are daemons: at exit the work in progress is aborted (see `abort`) and gets a moment to do so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is trained: an adapter over shared base weights, or a full copy of the model."""
+"""The trained weights: an adapter over shared base weights, or a full copy of the model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Trainable:
 
     @property
     def params(self) -> FlatParams:
-        """What is trained, by name."""
+        """The trained arrays, by name."""
         return self.weights.params if self.lora is None else self.lora.params
 
     @property

@@ -47,12 +47,11 @@ def cpu_count() -> int:
 
 
 def blas_info() -> dict[str, Any]:
-    """What multiplies matrices here, for the record of a run.
+    """The BLAS in use, for the record of a run.
 
-    Returns:
-        ``name``, ``version``, ``kernel`` (the CPU family the BLAS chose code for), ``threads`` (those it starts with;
-        training gives each worker one), ``numpy``, ``coretype`` (value of ``OPENBLAS_CORETYPE``, which overrides the
-        choice, or None).
+    Returns: ``name``, ``version``, ``kernel`` (the CPU family the BLAS chose code for), ``threads`` (those it
+        starts with; training gives each worker one), ``numpy``, ``coretype`` (value of ``OPENBLAS_CORETYPE``, which
+        overrides the choice, or None).
     """
     first = _process_blas()[1]
     return {

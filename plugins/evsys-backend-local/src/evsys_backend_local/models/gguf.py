@@ -37,7 +37,7 @@ _STRING, _ARRAY = 8, 9
 
 @attrs.frozen(kw_only=True)
 class TensorInfo:
-    """Where a tensor lies; ``shape`` is in NumPy order, rows first."""
+    """The place of a tensor; ``shape`` is in NumPy order, rows first."""
 
     shape: tuple[int, ...]
     kind: int
@@ -138,7 +138,7 @@ class GgufFile:
         return max(ends)
 
     def _place(self, info: TensorInfo, kind: Packing) -> tuple[int, int]:
-        """Where a tensor starts in the file, and its size in bytes."""
+        """The start of a tensor in the file, and its size in bytes."""
         count = math.prod(info.shape)
         return self._data + info.offset, count // kind.numbers * kind.size
 

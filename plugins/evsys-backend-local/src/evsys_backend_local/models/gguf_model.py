@@ -80,7 +80,7 @@ class _Metadata:
 
 
 def gguf_header(file: GgufFile) -> ModelHeader:
-    """What the metadata of a GGUF file says of its model.
+    """The model header from the metadata of a GGUF file.
 
     Raises:
         UnsupportedModelError: an architecture or option that isn't supported.
@@ -167,7 +167,7 @@ def _rope(meta: _Metadata, head_dim: int, source: str) -> tuple[tuple[float, ...
 
 
 def tensor_name(name: str) -> str:
-    """What a GGUF file calls the array that Hugging Face calls ``name``."""
+    """The name in a GGUF file of the array called ``name`` by Hugging Face."""
     if name in _TOP:
         return _TOP[name]
     _, _, layer, rest = name.split(".", 3)

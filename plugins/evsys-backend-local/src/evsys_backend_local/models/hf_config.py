@@ -50,7 +50,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def config_header(config: Mapping[str, Any], source: str) -> ModelHeader:
-    """What a ``config.json`` says of its model.
+    """The model header from a ``config.json``.
 
     Raises:
         UnsupportedModelError: an architecture or an option that isn't supported; names the route that would work.

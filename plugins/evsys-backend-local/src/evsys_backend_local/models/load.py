@@ -36,7 +36,7 @@ def load_weights(path: Path, dtype: DTypeLike = np.float32) -> BaseWeights:
 
 
 def read_header(path: Path) -> ModelHeader:
-    """What the header of a model says, without its weights.
+    """Read the header of a model, without its weights.
 
     Raises:
         UnsupportedModelError: an architecture or an option that this engine doesn't run.

@@ -165,6 +165,6 @@ OTHERS: dict[int, str] = {
 
 
 def kind_name(kind: int) -> str:
-    """What a kind is called."""
+    """The name of a kind."""
     packing = PACKINGS.get(kind)
     return packing.name if packing is not None else OTHERS.get(kind, f"number {kind}")

@@ -1,7 +1,8 @@
-"""A folder takes the place of another: whoever looks finds the old one or the new one, whole.
+"""A folder takes the place of another: readers find the old one or the new one, whole.
 
-What is to come is made in a temporary folder alongside. While its process lives the kernel holds a lock on a file in there (`flock`), so
-that a temporary folder whose lock is free was left by a killed process. Where there is no `flock` such a folder stays.
+The new one is made in a temporary folder next to it. While its process lives the kernel holds a lock on a file in
+there (`flock`), so that a temporary folder whose lock is free was left by a killed process. Without `flock` such a
+folder stays.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def give_back(parent: Path, name: str | None = None) -> list[Path]:
 
 
 def told(folder: Path) -> str:
-    """What a user is told of a folder that is back."""
+    """The message about a folder that was restored."""
     return f"{folder}: what replaced this model was killed as it did; the model is back as it was"
 
 

@@ -1,4 +1,4 @@
-"""What `evsys models check` tells: what a model is, whether it runs here, and what training it takes."""
+"""The report of `evsys models check`: the model, whether it runs here, and the memory that training it takes."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _given_back(name: str) -> list[Path]:
 
 
 def _locate(name: str) -> tuple[Path | None, int]:
-    """Where a model lies (None: inside the package), and how many of its files have the digest on record."""
+    """The folder of a model (None: inside the package), and how many of its files have the digest on record."""
     if name == TINY:
         return None, 0
     try:

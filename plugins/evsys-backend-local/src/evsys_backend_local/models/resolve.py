@@ -113,7 +113,7 @@ def _looked_at(model: ModelSpec) -> tuple[ModelShape, list[str]]:
 
 
 def model_problems(model: ModelSpec) -> Iterable[str | Problem]:
-    """What is wrong with a model spec, as far as this machine can know without loading weights."""
+    """The problems of a model spec that this machine can find without loading weights."""
     problems: list[str | Problem] = []
     try:
         shape, wrong = _looked_at(model)

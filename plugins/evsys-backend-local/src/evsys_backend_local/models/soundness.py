@@ -1,4 +1,4 @@
-"""What is wrong with a model's files, as far as their headers tell: nothing is read but those."""
+"""Faults of a model's files, found by reading only their headers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from evsys_runtime.rendering.templates import load_template
 
 
 def checked_header(path: Path) -> tuple[ModelHeader, list[str]]:
-    """What the header of a folder or GGUF file says of its model, and what keeps its weights from being loaded as that.
+    """The model header of a folder or GGUF file, and the faults that keep its weights from being loaded.
 
     Raises:
         UnsupportedModelError: an architecture or an option that this engine doesn't run.

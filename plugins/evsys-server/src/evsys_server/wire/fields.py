@@ -38,7 +38,7 @@ class WireError(ValueError):
 
 
 def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """The fields of a message in the order in which they stand: a number, and an integer or the bytes of the content.
+    """The fields of a message in their order: a number, and an integer or the bytes of the content.
 
     Raises:
         WireError: the bytes are not a message, or end within a field.

@@ -25,10 +25,9 @@ def encode_sample(
     """A result as a message.
 
     Args:
-        result: what was sampled.
-        top_sampled: how many of the likeliest tokens each sampled position was asked for.
+        result: the samples. top_sampled: how many of the likeliest tokens each sampled position was asked for.
         top_prompt: the same for each position of the prompt.
-        prompt_last: tell the prompt's last so many logprobs only; None tells all.
+        prompt_last: return only this many of the prompt's last logprobs; None returns all.
     """
     parts = [length_delimited(1, _sequence(sequence, top_sampled)) for sequence in result.sequences]
     if result.prompt_logprobs is not None:

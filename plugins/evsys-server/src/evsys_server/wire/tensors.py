@@ -39,8 +39,8 @@ MOST_AXES = 16
 
 @attrs.define
 class Room:
-    """What one request may still take, since a few bytes could claim any size: `elements` of its sparse arrays together,
-    and `pieces`, which are its examples, their arrays and the chunks of their tokens.
+    """The remaining allowance of one request, since a few bytes could claim any size: `elements` of its sparse
+    arrays together, and `pieces`, which are its examples, their arrays and the chunks of their tokens.
     """
 
     elements: int = MOST_ELEMENTS

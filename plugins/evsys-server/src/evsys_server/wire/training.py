@@ -47,7 +47,7 @@ LOGPROBS = "logprobs"
 
 @attrs.frozen(kw_only=True, eq=False)
 class ForwardBackward:
-    """What is asked. `loss_params` has the loss's settings by the names of the wire, numbers or texts."""
+    """The request. `loss_params` has the loss's settings by the names of the wire, numbers or texts."""
 
     model_id: str
     seq_id: int
@@ -59,7 +59,7 @@ class ForwardBackward:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Output:
-    """What is answered: one array of logprobs an example, and metrics whose names end in how they are merged."""
+    """The answer: one array of logprobs an example, and metrics whose names end in how they are merged."""
 
     logprobs: Sequence[NDArray[Any]]
     metrics: Mapping[str, float]
