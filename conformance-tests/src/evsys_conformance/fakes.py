@@ -42,7 +42,8 @@ class FakeModel:
     It counts a token for each byte of UTF-8, so usage and token ids are known without a tokenizer.
 
     Args:
-        answers: one answer for all calls; a sequence, of which each call takes the next; or a function of the messages.
+        answers: one answer for all calls; a sequence, of which each call takes the next; or a function of the
+            messages.
         latency: seconds until a call is answered, or a function that computes them from the call.
         held: calls wait until `release` lets them continue; a call that no one releases waits until it is cancelled.
 

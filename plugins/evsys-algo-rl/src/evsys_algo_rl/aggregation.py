@@ -13,10 +13,10 @@ def token_shares(loss_agg: str, lengths: Sequence[int], longest: int) -> list[fl
     """The factor of the loss of each trained token of a rollout.
 
     Args:
-        loss_agg: `token` gives each token of the batch the same weight (DAPO, https://arxiv.org/abs/2503.14476), `sequence`
-            each rollout, whatever its length (GRPO, https://arxiv.org/abs/2402.03300; it favours short good answers and
-            long bad ones), `constant` divides by the longest possible length, so that no length enters at all (Dr. GRPO,
-            https://arxiv.org/abs/2503.20783).
+        loss_agg: `token` gives each token of the batch the same weight (DAPO, https://arxiv.org/abs/2503.14476),
+            `sequence` each rollout, whatever its length (GRPO, https://arxiv.org/abs/2402.03300; it favours short
+            good answers and long bad ones), `constant` divides by the longest possible length, so that no length
+            enters at all (Dr. GRPO, https://arxiv.org/abs/2503.20783).
         lengths: trained tokens of each rollout of the whole batch; 0 for one that isn't trained.
         longest: most tokens that a rollout may have.
 

@@ -44,7 +44,8 @@ class TinkerTrainingClient:
         together: sampling calls made together are computed together.
         first: optimiser steps behind the weights that it started from.
         log: of the run.
-        submits_ahead: calls are submitted in order, so that a step may be submitted while the one before it is running.
+        submits_ahead: calls are submitted in order, so that a step may be submitted while the one before it is
+            running.
     """
 
     stream: Stream

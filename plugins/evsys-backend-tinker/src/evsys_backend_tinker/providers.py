@@ -14,7 +14,8 @@ class Provider:
     """A preset of `backend.params`.
 
     Attributes:
-        base_url: its address; None leaves it to the client, which asks `TINKER_BASE_URL` and then takes the hosted service.
+        base_url: its address; None leaves it to the client, which asks `TINKER_BASE_URL` and then takes the hosted
+            service.
         api_key_env: the environment variable that holds the key.
         needs_key: False if any key is accepted, so that none need be set.
         deterministic: the same requests give the same bits, if the engine behind it does.

@@ -60,7 +60,8 @@ class TinkerSampler:
         limiter: bounds the calls of all runs of this process that use the server.
         meter: counts tokens.
         one_seed: the server derives the seed of each sample of a call itself.
-        together: announce to the server which calls were made together, so that it computes them as a run in process does.
+        together: announce to the server which calls were made together, so that it computes them as a run in
+            process does.
         log: gets the client's messages.
     """
 

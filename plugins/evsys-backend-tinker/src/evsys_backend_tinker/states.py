@@ -39,7 +39,8 @@ class States:
         final_ttl: the same for the last one, from the end of the run, and for the best one, as long as it is that.
         keep: older states than the last so many are deleted, but for the best one; None deletes none.
         log: of the run.
-        resumed: the address that a run continues from which was cut off: its last state then, and one like any other once there is another.
+        resumed: the address that a run continues from which was cut off: its last state then, and one like any
+            other once there is another.
 
     Attributes:
         latest: the address of the last one.

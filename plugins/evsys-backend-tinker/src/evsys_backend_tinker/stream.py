@@ -45,7 +45,8 @@ class Call:
         changes: it changes the model, so it is repeated with it.
         steps: optimiser steps that it does.
         again: asked when the model is made again: is a call that is done wanted again, as a snapshot in use is?
-        blocking: `make` blocks until the outcome is there; calls behind it wait, since its place in the order isn't known before.
+        blocking: `make` blocks until the outcome is there; calls behind it wait, since its place in the order isn't
+            known before.
         what: its name in messages.
     """
 

@@ -49,7 +49,8 @@ class Trial:
         sampler: logprobs of the first text by the sampler, after all steps.
         prompt: how many logprobs a prompt of the first text has.
         repeats: the same seed gives the same sample.
-        own_losses: by loss, the server's value and ours of the same logprobs; None if it refused, with its words in `refused`.
+        own_losses: by loss, the server's value and ours of the same logprobs; None if it refused, with its words in
+            `refused`.
     """
 
     untrained: Sequence[float]

@@ -84,7 +84,8 @@ class Batches:
 
     Args:
         samplers: what is sampled from.
-        most: requests that are waited for, of all batches together. A client may have to have so many under way at once.
+        most: requests that are waited for, of all batches together. A client may have to have so many under way at
+            once.
         patience: seconds that a batch waits for the next of its requests.
     """
 

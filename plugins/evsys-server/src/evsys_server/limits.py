@@ -13,12 +13,14 @@ class Limits:
 
     Attributes:
         body_bytes: longest body of `forward_backward`; then status 413.
-        conversation_bytes: longest body of chat and text completions; then 413. As parsed JSON it can take fifty times as much.
+        conversation_bytes: longest body of chat and text completions; then 413. As parsed JSON it can take fifty
+            times as much.
         sample_bytes: longest body of a sample request, or of a batch's names; then 413.
         document_bytes: longest body of anything else; then 413.
         sessions: sessions that last at once; then 429.
         outstanding: requests whose answers no one has fetched yet; then 429.
-        sampling: sample requests that are drawn or wait for it at once, each of as many samples as it asks for; then 429.
+        sampling: sample requests that are drawn or wait for it at once, each of as many samples as it asks for;
+            then 429.
         waiting: training requests of one model that wait for their turn; then 429.
         waiting_bytes: bytes of those.
         models: models trained at once; then 400.

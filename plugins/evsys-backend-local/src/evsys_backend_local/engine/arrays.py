@@ -50,7 +50,8 @@ class Arrays:
         below: for each number above 0 the largest below it.
         norm: L2 norm of a vector by its elements' type, whose squares may overflow.
         norm64: the same in float64.
-        add_at: ``(x, indices, values)``: ``x[i] += values`` along the first axis for numpy's ``indices``, which may repeat.
+        add_at: ``(x, indices, values)``: ``x[i] += values`` along the first axis for numpy's ``indices``, which may
+            repeat.
         sum_runs: ``(x, starts)``: sums of the rows ``[starts[i], starts[i + 1])``, for numpy's ``starts``.
     """
 

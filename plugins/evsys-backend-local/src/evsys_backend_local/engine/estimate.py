@@ -129,7 +129,8 @@ def sampling_bytes(
 
     Args:
         shape: the model.
-        length: tokens of a prompt, where ``sampled`` isn't given. ``PROMPTS`` of them are taken to be answered at a time.
+        length: tokens of a prompt, where ``sampled`` isn't given. ``PROMPTS`` of them are taken to be answered at a
+            time.
         full: all weights are trained, of which there are no panels.
         xp: what computes; only numpy has panels.
         sampled: what is sampled for a step.

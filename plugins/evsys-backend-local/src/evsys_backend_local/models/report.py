@@ -66,7 +66,8 @@ class ModelReport:
         header: family and sizes, or None where it isn't supported or its header can't be read.
         stored: element types of its weights, and how many bytes its files have.
         verified: files whose digest is the recorded one.
-        tokenizer: `bytes`, `tokenizer.json`, or `in the file` of a GGUF file that lies alone; None where there is none.
+        tokenizer: `bytes`, `tokenizer.json`, or `in the file` of a GGUF file that lies alone; None where there is
+            none.
         chat_template: whether it has one.
         training: None without a header.
         problems: why it can't be trained here; empty where it can.

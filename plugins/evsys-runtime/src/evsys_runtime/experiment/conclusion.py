@@ -1,4 +1,4 @@
-"""What an experiment came to: its results, the verdict on them and how it ended, put on record."""
+"""The conclusion of an experiment: its results, the verdict on them and how it ended, put on record."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def conclude_and_write(
     *,
     ended_by: BaseException | None = None,
 ) -> ExperimentResult:
-    """What an experiment came to, put on record; needs nothing but what is in memory and on disk, so it works after Ctrl-C too.
+    """Conclude an experiment and write the conclusion; needs only memory and disk, so it also works after Ctrl-C.
 
     Args:
-        session: the experiment, with the results that there are.
+        session: the experiment, with its results so far.
         seconds: how long it took.
-        flagged: of each entry the tasks that were trained on, with how they match.
-        ended_by: what ended it before all arms were through.
+        flagged: of each entry the tasks among training rows, with how they match.
+        ended_by: the exception that ended it before all arms were done.
 
     Raises:
         StoreError: it can't be written.
@@ -156,7 +156,7 @@ def _alarmed_runs(arms: Sequence[ArmResult]) -> list[str]:
 
 
 def _settling_advice(conclusion: Conclusion) -> str | None:
-    """What would settle it; of tasks that are split in two only one half decides."""
+    """Advice to settle it; of tasks split in two only one half decides."""
     selection, settling = conclusion.selection, conclusion.settling
     if selection is None or selection.proof != "held_out_tasks" or settling is None or settling.tasks is None:
         return conclusion.settle

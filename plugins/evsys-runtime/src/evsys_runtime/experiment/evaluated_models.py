@@ -1,4 +1,4 @@
-"""What can be scored without training: a checkpoint of the record, a base model on a backend, an API model."""
+"""Models to evaluate without training: a checkpoint of the record, a base model on a backend, an API model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SavedModel:
 
     @property
     def label(self) -> str:
-        """What its scores go by: its run and its step."""
+        """The label of its scores: its run and its step."""
         return f"{self.folder.parent.parent.name}-step{self.step}"
 
     @property
@@ -58,7 +58,7 @@ class BaseModel:
 
     @property
     def label(self) -> str:
-        """What its scores go by: its name, or of a folder the folder's."""
+        """The label of its scores: its name, or that of its folder."""
         path = Path(self.model.name)
         return path.name if path.is_absolute() else self.model.name
 
@@ -114,7 +114,8 @@ def find_saved_model(folder: Path) -> SavedModel:
 
 
 def _scored_in(resolved: Mapping[str, Any], arm: Mapping[str, Any]) -> Harness:
-    """What a run was scored in on the entry of its success metric, or on its only one: the entry's own parts before those of the run.
+    """The harness in which a run was evaluated on the entry of its success metric, or on its only one: the entry's
+    own parts before those of the run.
 
     Records from before runs had a harness know the run's agent.
     """

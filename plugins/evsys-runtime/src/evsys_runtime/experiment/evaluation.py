@@ -51,7 +51,7 @@ from evsys_runtime.training.checkpoints import find_checkpoint
 __all__ = ["OUTPUT_DIR", "ascore"]
 
 OUTPUT_DIR = ".evsys/evaluations"
-"""Where these records lie in a project: alongside experiments, since they conclude nothing."""
+"""The folder of these records in a project: apart from experiments, since they conclude nothing."""
 
 
 async def ascore(

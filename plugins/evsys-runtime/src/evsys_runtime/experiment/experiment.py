@@ -61,15 +61,17 @@ if TYPE_CHECKING:
 __all__ = ["Experiment"]
 
 EARLY_ENDS: tuple[type[BaseException], ...] = (asyncio.CancelledError, KeyboardInterrupt, *PLUGIN_FAILURES)
-"""What may end an experiment before its arms are through, all of which its record has to tell."""
+"""Exceptions that may end an experiment before its arms are done, all of which its record reports."""
 
 
 class Experiment:
     """An experiment known to be valid and hasn't started.
 
     Args:
-        cfg: what an experiment file holds, as a mapping or as an `ExperimentConfig`; its file; or a plan that `load_experiment` made.
-        project_root: what its paths start from; by default the project of its file, without a file that of the working directory.
+        cfg: what an experiment file holds, as a mapping or as an `ExperimentConfig`; its file; or a plan that
+            `load_experiment` made.
+        project_root: what its paths start from; by default the project of its file, without a file that of the
+            working directory.
         registry: where plugins are looked up, by default in what is installed and the project's own.
         **options: `dry`, `fail_fast`, `quiet`, `skip_grader_check`, `no_cache`, and for tests and own runners `store`, `train_fn`, `benchmark`,
             `inference_factory`; `evsys_runtime.experiment.state.options.Options` says what each does.
@@ -82,7 +84,8 @@ class Experiment:
         result: how it ended, as soon as that is on record; also where `run` raised, as after Ctrl-C.
         record: where it is put on record, as soon as it is.
         resumes: the experiment on record that this one continues with; None for a new one.
-        forks: the folder of the experiment that this one branches off from; None for one that begins at its beginning.
+        forks: the folder of the experiment that this one branches off from; None for one that begins at its
+            beginning.
         nothing_to_do: that one was complete, so `run` gave the result that it has on record.
     """
 
@@ -171,20 +174,21 @@ class Experiment:
         registry: Registry | None = None,
         **options: Unpack[OptionKeys],
     ) -> Self:
-        """Read an experiment on record, to make a new one that begins where it stands, whatever has changed since.
+        """Read an experiment on record, to make a new one that begins at its present state, regardless of later
+        changes.
 
-        Its parent is the one on record, which stays as it is. Runs of the same name branch off from its last complete
-        checkpoints; everything is scored again.
+        Its parent is the one on record, which stays as it is. Runs of the same name branch off from its last
+        complete checkpoints; everything is evaluated again.
 
         Args:
             directory: the experiment's folder.
-            overrides: `path=value` texts, on top of those that it was launched with.
-            registry: where plugins are looked up, by default in what is installed and the project's own.
+            overrides: `path=value` texts, in addition to those that it was launched with.
+            registry: of plugins, by default those installed and the project's own.
             **options: as for the class; by default as it was launched.
 
         Raises:
             StoreError: there is no record, or it is of another format.
-            ConfigError: it is a dry run, or what comes of it isn't valid.
+            ConfigError: it is a dry run, or the result isn't valid.
         """
         experiment, unfinished = cls._from_record(directory, overrides, registry, options, forks=True)
         experiment.forks = unfinished.directory
@@ -344,7 +348,7 @@ class Experiment:
         record.lock.when_lost(cancel)
 
     async def _graders_checked(self, benchmarks: Sequence[BoundBenchmark]) -> Sequence[GraderCheck] | None:
-        """What the graders make of answers without a model; None where that isn't asked for."""
+        """The check of the graders with answers made without a model; None if it isn't requested."""
         if self.options.skip_grader_check:
             return None
         async with self._time_limit("the graders of the benchmarks are checked", "verifier", "benchmark"):

@@ -15,8 +15,8 @@ def limit(bounds: Mapping[str, int]) -> None:
     """Bound this process for good.
 
     Args:
-        bounds: `memory` and `file` in bytes, `seconds` of the processor; `alone` is 1 where this sandbox counts its own
-            processes and no other's.
+        bounds: `memory` and `file` in bytes, `seconds` of the processor; `alone` is 1 where this sandbox counts its
+            own processes and no other's.
     """
     limits = {
         resource.RLIMIT_AS: bounds["memory"],

@@ -84,7 +84,7 @@ class ArmAttempt:
 
     @property
     def budget(self) -> ArmBudget | None:
-        """What this arm may spend; None without limits."""
+        """The budget of this arm; None without limits."""
         return self.session.budgets.get(run_id_of(self.arm))
 
     @property

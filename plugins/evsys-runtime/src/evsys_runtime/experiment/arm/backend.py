@@ -29,7 +29,7 @@ TEARDOWN_SECONDS = 60.0
 
 @attrs.define(kw_only=True, eq=False)
 class ArmBackend:
-    """Makes what one attempt at an arm trains; `warnings` gets what should be told with the result.
+    """Prepares the model of one attempt at an arm; `warnings` gets warnings for the result.
 
     `used` has an account of each second model, which charges the run's budget.
     """
@@ -112,8 +112,8 @@ class ArmBackend:
 
 
 def _facts(client: TrainingClient) -> dict[str, object]:
-    """What a backend says of what it has made, for the record; `deterministic` says whether the bits are those that were asked for,
-    `simulated` whether a server's backend only imitates a model.
+    """A backend's description of its model, for the record; `deterministic` says whether the bits are reproducible
+    as requested, `simulated` whether a server's backend only imitates a model.
     """
     return dict(declared(client, "facts") or {})
 

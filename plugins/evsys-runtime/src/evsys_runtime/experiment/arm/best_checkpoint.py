@@ -36,16 +36,16 @@ WINDOW = 10
 class BestCheckpoint:
     """Follows one run, as a listener, and knows its best checkpoint so far.
 
-    A backend whose client has `keep_state(state)` is told of each new one, so that it doesn't let go of it, and at the beginning of an
-    attempt which it is by then, so that it can let go of that once there is a better one. Checkpoints saved for the
+    A backend whose client has `keep_state(state)` gets each new one, so that it keeps it, and at the beginning of
+    an attempt the best one so far, so that it can drop that once there is a better one. Checkpoints saved for the
     selection alone are removed once they are neither the best nor the last.
 
     Attributes:
-        entry: the benchmark entry whose scores count; None leaves the rewards.
+        entry: the benchmark entry whose scores count; None: the rewards count.
         metric: its metric.
-        sign: -1 where less is better.
+        sign: -1 if less is better.
         tasks: the metric and the tasks of the entry that count; None for all.
-        files: where checkpoints are removed; None removes none.
+        files: removes checkpoints; None removes none.
     """
 
     entry: str | None = None
@@ -164,13 +164,13 @@ class BestCheckpoint:
         return [self._saved[step] for step in reversed([*rest, *others, *scored])]
 
     def place(self, directory: Path) -> str | None:
-        """Where the best checkpoint is, from the run's folder on."""
+        """The path of the best checkpoint, relative to the run's folder."""
         best = self.best
         return None if best is None else self.place_of(best, directory)
 
     @staticmethod
     def place_of(checkpoint: Checkpoint, directory: Path) -> str:
-        """Where a checkpoint is, from the run's folder on."""
+        """The path of a checkpoint, relative to the run's folder."""
         inside = checkpoint.directory.is_relative_to(directory)
         return (checkpoint.directory.relative_to(directory) if inside else checkpoint.directory).as_posix()
 

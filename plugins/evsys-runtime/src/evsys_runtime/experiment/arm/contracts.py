@@ -1,4 +1,4 @@
-"""What algorithms and backends hand over, held to their protocols where it crosses into the experiment."""
+"""Checks the return values of algorithms and backends against their protocols as they enter the experiment."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def train(algorithm: Algorithm, ctx: RunContext, name: str) -> RunResult:
 
 
 def prepare_options(backend: Backend, *, deterministic: bool, log: Log | None = None) -> Mapping[str, Any]:
-    """What `prepare` is told beyond its protocol's arguments: `deterministic` and the run's `log`, if it has parameters of
+    """Optional arguments of `prepare`: `deterministic` and the run's `log`, if it has parameters of
     these names.
     """
     try:

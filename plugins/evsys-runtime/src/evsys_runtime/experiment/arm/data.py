@@ -73,12 +73,12 @@ def rows_of(
 
 @attrs.define(kw_only=True, eq=False)
 class ArmData:
-    """What one attempt at an arm is made of.
+    """The data of one attempt at an arm.
 
     Attributes:
-        benchmarks: what it is scored on.
-        warnings: gets what should be told with the result.
-        known_as: the identity that earlier attempts had.
+        benchmarks: of its evaluations.
+        warnings: for the result.
+        known_as: the identity of earlier attempts.
         identity: the hash of all that can change the result, once the rows are loaded.
         earlier: a run of another experiment that was the same.
     """

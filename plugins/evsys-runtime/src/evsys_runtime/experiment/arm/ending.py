@@ -51,7 +51,7 @@ def record_failure(attempt: ArmAttempt, exc: BaseException) -> RunResult:
 
 
 def interruption_result(attempt: ArmAttempt) -> RunResult:
-    """What an interruption leaves: a run that had failed already stays failed."""
+    """The result of an interrupted run; one that had failed already stays failed."""
     if attempt.lost is not None:
         return attempt.lost
     if attempt.session.down is not None:
@@ -60,7 +60,7 @@ def interruption_result(attempt: ArmAttempt) -> RunResult:
 
 
 def partial_arm_result(attempt: ArmAttempt, status: Status) -> RunResult:
-    """What a run came to that failed or was interrupted: weights, steps and checkpoints stay."""
+    """The partial result of a run that failed or was interrupted: weights, steps and checkpoints stay."""
     if attempt.trained is not None:
         return attrs.evolve(attempt.trained, status=status)
     try:
@@ -74,7 +74,7 @@ def partial_arm_result(attempt: ArmAttempt, status: Status) -> RunResult:
 
 
 async def end(attempt: ArmAttempt, result: RunResult, seconds: float) -> RunResult:
-    """Record how the arm ended and tell the listeners, who hear of it also where it can't be recorded."""
+    """Record how the arm ended and notify the listeners, even if recording fails."""
     try:
         ended = finish(attempt, result, seconds)
     except StoreError:

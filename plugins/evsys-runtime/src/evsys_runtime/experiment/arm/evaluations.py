@@ -34,13 +34,13 @@ __all__ = ["ArmEvaluations"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class ArmEvaluations:
-    """What is scored in one attempt at an arm, and what it shares with other arms.
+    """The evaluations of one attempt at an arm, and those shared with other arms.
 
     Attributes:
-        evaluator: scores, and holds what was scored.
-        charges: counts what that used.
-        log: told of what can't be scored.
-        watch: told when this arm waits for another one.
+        evaluator: evaluates, and holds the results.
+        charges: counts the usage.
+        log: of failed evaluations.
+        watch: informed when this arm waits for another one.
     """
 
     session: Session
@@ -117,9 +117,11 @@ class ArmEvaluations:
 
     @asynccontextmanager
     async def cancel_on_exit(self, warnings: list[str], why_ended: Callable[[], str]) -> AsyncIterator[None]:
-        """However the block ends, no scoring continues after it; what it cuts off is recorded as missing.
+        """Regardless of how the block ends, no evaluation continues after it; interrupted ones are recorded as
+        missing.
 
-        `warnings` gets why that couldn't be done: what ended the block is what to tell. `why_ended` says why it was cancelled.
+        If that fails, `warnings` gets the reason, since the error that ended the block takes precedence.
+        `why_ended` says why it was cancelled.
         """
         try:
             yield

@@ -1,4 +1,6 @@
-"""What a run came to at each stage, as hashes in run.json: where two runs of one identity part is the first that differs."""
+"""Fingerprints of a run at each stage, as hashes in run.json: two runs of one identity diverge at the first
+different one.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def stages_of(record: RunRecord, fingerprint: str) -> dict[str, str | int | None
 
 
 def first_difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """What differs first between two runs, in words; None where nothing does that both have a hash of."""
+    """The first difference between two runs, in words; None if all hashes that both have are equal."""
     lengths = {stages.get("steps") for stages in (one, other)} - {None}
     for stage, words in STAGES.items():
         if len(lengths) > 1 and stage not in _OF_ANY_LENGTH:

@@ -15,11 +15,11 @@ LAST_WORD_SECONDS = 10.0
 
 @attrs.define(kw_only=True, eq=False)
 class Listening:
-    """The listeners of one attempt; no one hears anything before there is a context to tell them.
+    """The listeners of one attempt; none is called before there is a context.
 
-    An attempt that goes back behind a collapse is replaced by another one, which has listeners of its own once its model is loaded.
-    Until then these stay: where that fails, they are the ones to hear how the run ended. `left` is what the attempt came to, where
-    it is going to be replaced.
+    An attempt that goes back behind a collapse is replaced by another one, which has listeners of its own once its
+    model is loaded. Until then these stay: if that fails, they are notified of the run's end. `left` is the result
+    of an attempt that is going to be replaced.
     """
 
     hooks: HookManager = attrs.field(factory=HookManager)
@@ -28,7 +28,7 @@ class Listening:
     _over: bool = False
 
     async def notify_end(self, result: ArmResult) -> None:
-        """Tell them how it ended, unless they know. A failure is told before."""
+        """Notify them of the end, unless they were already. A failure is reported before."""
         if self._over or self.ctx is None:
             return
         self._over = True

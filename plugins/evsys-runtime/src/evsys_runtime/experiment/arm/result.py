@@ -1,4 +1,4 @@
-"""What an arm came to, as a result; and which of its rollouts are kept alongside that."""
+"""The result of an arm, and the selection of rollouts to keep."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def arm_result(
 def _health(
     session: Session, arm: ArmConfig, record: RunRecord
 ) -> tuple[tuple[OutOfBand, ...], tuple[str, ...]]:
-    """What left the bands that the algorithm declares, and what to warn of where that can't be known; nothing is raised, as a
-    run that failed ends here as well.
+    """The measures that left the bands of the algorithm, and a warning if they can't be read; nothing is raised, as
+    a run that failed ends here as well.
     """
     kind = arm.run.algorithm.kind
     try:
@@ -103,7 +103,7 @@ def _health(
 
 
 def rollout_retention(session: Session) -> KeepRollouts | None:
-    """What a `local_logger` among the callbacks asks for."""
+    """The retention set by a `local_logger` among the callbacks."""
     for spec in session.plan.experiment.callbacks:
         if spec.kind.rpartition("/")[2] == "local_logger":
             kept = spec.params.get("keep_rollouts")

@@ -1,7 +1,8 @@
-"""A run whose training collapsed continues from an earlier checkpoint, as an attempt with a parent. What collapsed stays in the record.
+"""A run whose training collapsed continues from an earlier checkpoint, as an attempt with a parent. The collapsed
+attempt stays in the record.
 
-Both sides are there: `run.json` says from which step of which attempt the new one continued, journal, metrics and checkpoints have
-the attempt that they are of, and what the one that was left behind came to is `run_result.<attempt>.json`.
+There, `run.json` says from which step of which attempt the new one continued, journal, metrics and checkpoints name
+their attempt, and the result of the abandoned one is `run_result.<attempt>.json`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ __all__ = ["go_back", "way_back"]
 
 
 def way_back(algorithm: Algorithm, result: RunResult, retreats: int) -> Retreat | None:
-    """What the algorithm wants done about how its training ended; None where the run is over, as it is without `after_collapse`.
+    """The algorithm's response to the end of its training; None if the run is over, as it is without
+    `after_collapse`.
 
     Args:
         algorithm: whose training ended.

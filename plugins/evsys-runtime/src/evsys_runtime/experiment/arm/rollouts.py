@@ -31,10 +31,11 @@ async def training_rollouts(
     record: RunRecord,
     warnings: list[str],
 ) -> AsyncIterator[TrainingRollouts | None]:
-    """The `ctx.rollouts` of a run, for as long as the block continues; None for an algorithm whose rows are no tasks.
+    """The `ctx.rollouts` of a run, for as long as the block continues; None for an algorithm whose rows are not
+    tasks.
 
-    They are made in the run's harness, see `harness_of`. After the block all rollouts are on record; where it failed and
-    they can't be, `warnings` says so.
+    They are made in the run's harness, see `harness_of`. After the block all rollouts are on record; if recording
+    fails after a failure of the block, `warnings` says so.
     """
     if declared(algorithm, "shape", "chat") != "task":
         yield None

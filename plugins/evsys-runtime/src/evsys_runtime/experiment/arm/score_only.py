@@ -16,7 +16,8 @@ __all__ = ["taken_as_trained"]
 
 
 def taken_as_trained(session: Session, arm: ArmConfig, taken: RestartPoint) -> RestartPoint:
-    """What an attempt at such a run takes up: the weights, as if it had trained them. Other runs take up what they have.
+    """The restart point of an attempt at such a run: the weights, as if it had trained them. Other runs keep
+    theirs.
 
     Blocking.
 

@@ -1,1 +1,1 @@
-"""What an experiment may spend and has spent."""
+"""The budget of an experiment, and its spending."""

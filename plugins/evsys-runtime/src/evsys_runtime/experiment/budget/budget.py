@@ -1,7 +1,8 @@
-"""What an experiment may spend: reserved by each arm before it starts, counted while it runs, settled at its end.
+"""The budget of an experiment: reserved by each arm before it starts, counted while it runs, settled at its end.
 
-A reservation keeps arms that start from being cut short by others alongside them; what counts in the end is what is really used. Every
-charge is counted at once, so a limit is passed by what was under way at most: a step, or the rollouts that run side by side.
+A reservation keeps arms that start from being cut short by concurrent ones; in the end only real usage counts.
+Every charge is counted at once, so a limit is exceeded at most by the work in progress: a step, or concurrent
+rollouts.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ type Amounts = dict[str, float]
 
 @attrs.define(kw_only=True)
 class _Account:
-    """What one run has used over all its attempts, and what this attempt `wanted` and reserved, on top of what it used `before` it.
+    """The usage of one run over all its attempts, and the amounts that this attempt `wanted` and reserved, in
+    addition to the usage `before` it.
 
-    What it wanted may be more than was left to reserve. `again` is what of that it used for work cut off and made again.
+    The wanted amount may exceed the amount left to reserve. `again` is the usage of interrupted work that was
+    repeated.
     """
 
     used: Amounts = attrs.field(factory=lambda: dict.fromkeys(COUNTED, 0.0))
@@ -50,15 +53,15 @@ class _Account:
     wanted: Amounts = attrs.field(factory=dict)
 
     def usage_without_rework(self, name: str) -> float:
-        """What it would have used if nothing of it had been cut off."""
+        """The usage without the repetition of interrupted work."""
         return max(0.0, self.used[name] - self.again[name])
 
     def unused_reservation(self, name: str) -> float:
-        """What is reserved and not used yet, while the run continues."""
+        """The amount reserved and not used yet, while the run continues."""
         return self._excess(self.reserved.get(name, 0.0), name)
 
     def to_come(self, name: str) -> float | None:
-        """What it is still going to use, where that is known."""
+        """The expected further usage, if known."""
         return self._excess(self.wanted[name], name) if name in self.wanted else None
 
     def _excess(self, amount: float, name: str) -> float:
@@ -69,10 +72,10 @@ class ExperimentBudget:
     """The budget of one experiment.
 
     Args:
-        limits: what the experiment file allows.
-        known: what is on record of an earlier launch (see `spent`); its experiment continues with what is left.
-        keep: puts what is spent on record.
-        tell: is told what the user should know.
+        limits: of the experiment file.
+        known: the recorded spending of an earlier launch (see `spent`); its experiment continues with the rest.
+        keep: records the spending.
+        tell: gets messages for the user.
         clock: seconds.
     """
 
@@ -109,7 +112,7 @@ class ExperimentBudget:
         return self._earlier + self._clock.now() - self._began
 
     def spending(self, name: str) -> float:
-        """What is used up of an amount."""
+        """The spent part of an amount."""
         if name == "wall_seconds":
             return self.seconds
         if name == "arms":
@@ -117,7 +120,9 @@ class ExperimentBudget:
         return self._spent[name]
 
     def remainder(self, name: str, run_id: str | None = None) -> float:
-        """What may still be spent and isn't reserved by others; `run_id` has its own reservation besides. Infinite without a limit."""
+        """The amount left that isn't reserved by others; `run_id` has its own reservation besides. Infinite without
+        a limit.
+        """
         limit = getattr(self.limits, name)
         if limit is None:
             return float("inf")
@@ -269,7 +274,7 @@ class ExperimentBudget:
                 )
 
     def words(self, name: str) -> str:
-        """How an amount stands."""
+        """The state of an amount, in words."""
         limit = getattr(self.limits, name)
         text = f"budget.{name}: {_amount(name, self.spending(name))} of {_amount(name, limit)} spent"
         reserved = (
@@ -280,7 +285,7 @@ class ExperimentBudget:
         return f"{text}, {_amount(name, reserved)} reserved" if reserved else text
 
     def suggest(self, name: str) -> None:
-        """Tell, once, how to continue where a limit ended something."""
+        """Report, once, how to continue after a limit ended something."""
         self._suggest(name, self._required_limit(name))
 
     def _suggest(self, name: str, needed: float | None) -> None:
@@ -363,7 +368,7 @@ class ArmBudget:
 
 
 def amounts_of_usage(usage: Usage) -> Amounts:
-    """What of a usage is counted, alongside steps."""
+    """The amounts of a usage that count, besides steps."""
     return {"tokens": float(usage.tokens), "usd": usage.cost_usd or 0.0}
 
 

@@ -1,4 +1,6 @@
-"""What an arm's scorings cost: charged once, however often they are cut off, and told where nothing came of it."""
+"""The cost of an arm's evaluations: charged once, regardless of how often they are interrupted, and reported if one
+had no result.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ class ScoringCharges:
 
 
 def remaining_usage(used: Usage, counted: Iterable[Usage]) -> Usage:
-    """What of all that was used isn't counted elsewhere; time isn't given, since work continues side by side."""
+    """The part of the usage that isn't counted elsewhere; without time, since work is concurrent."""
     known = sum(counted, Usage(cost_usd=0.0))
     return Usage(
         prompt_tokens=max(0, used.prompt_tokens - known.prompt_tokens),

@@ -1,4 +1,4 @@
-"""What the runs of an experiment used, as their records show it: a process that was killed couldn't say so itself."""
+"""The usage of an experiment's runs according to their records: a killed process couldn't report it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _NOTHING: Final = dict.fromkeys(COUNTED, 0.0)
 
 @attrs.define(kw_only=True)
 class _RunSpending:
-    """What the files of one run show of all its attempts, those too that a later one went back behind: they were paid for."""
+    """The spending of one run over all its attempts according to its files, including abandoned ones, since they
+    were paid for.
+    """
 
     used: dict[str, float] = attrs.field(factory=lambda: dict(_NOTHING))
     newest: str = ""
@@ -41,17 +43,16 @@ class _RunSpending:
 def recorded_spending(
     record: ExperimentRecord, tell: Callable[[str], None] = lambda _text: None
 ) -> Mapping[str, Any] | None:
-    """What experiment.json says was spent, or what the records of the runs show, whichever is more.
+    """The spending in experiment.json, or in the records of the runs if that is more.
 
-    They show steps that are done, the tokens trained in them, and what rollouts used. What training costs they don't show:
-    that is as of when it was last kept.
+    They show completed steps, the tokens trained in them, and the usage of rollouts. They don't show the cost of
+    training: its last recorded value counts.
 
     Args:
         record: the experiment's.
         tell: is notified of a run whose files can't be read; of that the smaller amount may count.
 
-    Returns:
-        It as `ExperimentBudget.facts` has it, as far as a later launch needs that; None where nothing was spent.
+    Returns: In the form of `ExperimentBudget.facts`, as far as a later launch needs that; None if nothing was spent.
     """
     known: Mapping[str, Any] = record.facts.get("budget") or {}
     runs = {run_id: dict(found) for run_id, found in known.get("runs", {}).items()}
@@ -118,7 +119,7 @@ def _rollouts(run: RunRecord) -> Iterator[tuple[str, str, tuple[Usage, ...]]]:
 
 
 def usage_of_run(run: RunRecord) -> Usage:
-    """What all attempts at a run used for its scorings and trained in its steps, as its files show it.
+    """The usage of all attempts at a run for evaluations and training steps, according to its files.
 
     Raises:
         StoreError, KeyError, TypeError, ValueError: they can't be read.
@@ -128,7 +129,7 @@ def usage_of_run(run: RunRecord) -> Usage:
 
 
 def _rollout_usages(rollout: Mapping[str, Any]) -> Iterator[Usage]:
-    """What a rollout on record and its verdict used, where that wasn't paid for before."""
+    """The usage of a recorded rollout and its verdict, unless it was paid for before."""
     if not tells_cached(rollout["metadata"]):
         for used in (rollout["usage"], rollout["score"].get("usage")):
             if used is not None:

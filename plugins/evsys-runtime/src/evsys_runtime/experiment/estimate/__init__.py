@@ -1,1 +1,1 @@
-"""Before anything is spent: what an experiment will take and can tell; and two that are on record side by side."""
+"""Estimates the cost and the power of an experiment before anything is spent, and compares two recorded ones."""

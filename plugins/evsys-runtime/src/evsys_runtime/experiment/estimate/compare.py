@@ -33,7 +33,7 @@ NOTHING_IN_COMMON = "nothing was scored on the same tasks by the same verifier o
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """What someone wants compared: an experiment of an index, or a run of it."""
+    """One side of a requested comparison: an experiment of an index, or a run of it."""
 
     index: Index
     experiment_id: str
@@ -42,7 +42,7 @@ class Subject:
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Side:
-    """What is on record of one side: its arms with their results, or one run alone."""
+    """The record of one side: its arms with their results, or one run alone."""
 
     named: Subject
     past: PastExperiment
@@ -60,12 +60,11 @@ def compare(one: Subject, other: Subject, registry: Registry) -> Comparing:
     """Set two experiments side by side, arm by arm of the same name, or two runs.
 
     Args:
-        one: what is compared with.
-        other: what is compared with it: an effect above 0 is a higher number here.
-        registry: where metrics are looked up.
+        one: the reference. other: compared with it: an effect above 0 is a higher number here. registry: of the
+            metrics.
 
     Raises:
-        ConfigError: no such run; or arms on the two sides can't be told to belong together.
+        ConfigError: no such run; or arms of the two sides can't be matched.
         StoreError: a record can't be read.
     """
     sides = (_side(one), _side(other))
@@ -141,7 +140,9 @@ def _pairs(one: _Side, other: _Side) -> list[tuple[str, str]]:
 
 
 def _leaves(side: _Side, name: str) -> dict[str, Any]:
-    """What can change the results of an arm: its config, its entries, its rows, the versions of its plugins, and a run's seed."""
+    """The leaves that can change the results of an arm: its config, its entries, its rows, the versions of its
+    plugins, and a run's seed.
+    """
     arm = side.arms[name]
     found = {**arm.leaves, **arm.scored_on}
     if side.run_id is None:

@@ -1,4 +1,4 @@
-"""What trying a winner again will take, before it is known who wins."""
+"""Estimates the cost of a confirmation before the winner is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a design can see, before it is run: its level and floors, and its power over what isn't known."""
+"""The power of a design before it is run: its level and floors, and its power over the range of unknowns."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ __all__ = ["Designs"]
 
 @attrs.frozen(kw_only=True)
 class Designs:
-    """What the verdicts of a plan will be able to see.
+    """The power of a plan's verdicts.
 
     Attributes:
         plan: a valid plan.
         benchmarks: its entries with their tasks.
         resolved: the plan as resolved.json has it.
-        evidence: what is on record.
+        evidence: of the record.
     """
 
     plan: Plan
@@ -81,7 +81,7 @@ class Designs:
         return None if question is None or not runs else self._design(question, compared=1, runs=runs)
 
     def _design(self, question: Question, *, compared: int, runs: int) -> Design:
-        """What a question can be answered to, with so many arms alongside the baseline and so many runs of each."""
+        """The design of a question with this many arms besides the baseline and this many runs of each."""
         benchmark = self._deciding(question)
         look = self._look(question)
         known = prior_knowledge(question, benchmark, self.resolved, self.evidence, runs=runs)
@@ -197,7 +197,7 @@ def _notes(
     units: int,
     clustered: bool,
 ) -> Iterator[str]:
-    """What else to know of a design: what isn't on record, and what it can't show."""
+    """Notes on a design: facts missing in the record, and effects that it can't show."""
     runs, level = test.runs, test.level
     if test.of_recipe and known.deviation is None:
         yield f"the run-to-run deviation isn't on record: at most {ASSUMED_DEVIATION * known.width:g} is assumed"

@@ -16,7 +16,7 @@ NEAR = 3
 """An arm with more differences is another one."""
 
 _ROWS = "data.rows"
-"""Where the hash of the rows stands among the differences."""
+"""The key of the rows' hash among the differences."""
 
 MOST_OF_ARM = 3
 """Neighbours of one arm that are reported."""

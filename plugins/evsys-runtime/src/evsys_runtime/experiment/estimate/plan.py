@@ -1,4 +1,6 @@
-"""`evsys plan`: what an experiment will take and can tell. Rows and the record are read; nothing is trained, sampled or paid for."""
+"""`evsys plan`: the cost and the power of an experiment. Rows and the record are read; nothing is trained, sampled
+or paid for.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,13 @@ __all__ = ["plan_experiment"]
 
 
 def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Planned:
-    """What an experiment will take and can tell.
+    """Estimate the cost and the power of an experiment.
 
     Args:
         plan: a valid plan.
         index: of the experiments on record, as of now.
-        read_rows: read and render the training rows, which runs their transforms; False leaves what follows from them unknown.
+        read_rows: read and render the training rows, which runs their transforms; False leaves derived numbers
+            unknown.
 
     Raises:
         ConfigError, DataError, StoreError, PluginError: tasks or rows can't be read or bound.
@@ -174,7 +177,9 @@ def _is_free(plan: Plan, benchmark: BoundBenchmark) -> bool:
 
 
 def _proofs(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> Iterator[BoundBenchmark]:
-    """What the selection of checkpoints scores besides; a rollout of it takes as much as one of the entry that it proves."""
+    """The additional evaluations for the selection of checkpoints; a rollout of one takes as much as one of the
+    entry that it proves.
+    """
     hashes = {benchmark.name: benchmark.benchmark_hash for benchmark in benchmarks}
     for proof in proofs_of(plan.selection, benchmarks):
         yield attrs.evolve(proof, benchmark_hash=hashes[proven_name(proof.name)])

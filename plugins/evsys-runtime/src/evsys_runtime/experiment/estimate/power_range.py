@@ -43,7 +43,8 @@ class Unknowns:
         correlation: of the scores of two arms on a task.
         base_rate: the baseline's mean score.
         base_variance: of the baseline's scores by task; None for the largest that its mean allows.
-        difference: the variance of the difference of two arms on a task as experiments on record show it; None to derive it from the others.
+        difference: the variance of the difference of two arms on a task as experiments on record show it; None to
+            derive it from the others.
         deviation: the standard deviation of the mean of a training run.
     """
 
@@ -64,7 +65,8 @@ class PlannedTest:
         trained: whether the baseline is trained as well.
         level: of significance of this comparison.
         of_recipe: the claim is about recipes.
-        known: the run-to-run deviation that the verdict would take from the record, and its degrees of freedom; None for the runs' own.
+        known: the run-to-run deviation that the verdict would take from the record, and its degrees of freedom;
+            None for the runs' own.
         exact_binary: it is known to be McNemar's test.
         may_be_exact: it is, or it isn't known.
         at_zero: the arms are equal in truth, for claims that a margin isn't reached.
@@ -260,7 +262,7 @@ def _errors(test: PlannedTest, setting: _Setting, effect: float) -> _Errors:
 
 
 def _power(test: PlannedTest, setting: _Setting, effect: float, distance: float) -> float:
-    """The probability to tell a distance from the boundary, `effect` away from no effect."""
+    """The probability to detect a distance from the boundary, `effect` away from no effect."""
     errors = _errors(test, setting, effect)
     if test.of_recipe and test.known is None:
         one_sided = _simulate_power(test, errors, distance)
@@ -292,7 +294,9 @@ def _known_variance_limit(test: PlannedTest, errors: _Errors, known: tuple[float
 
 
 def _simulate_power(test: PlannedTest, errors: _Errors, distance: float) -> float:
-    """The share of simulated experiments in which runs of an arm are told from those of the baseline by all three tests."""
+    """The share of simulated experiments in which all three tests distinguish runs of an arm from those of the
+    baseline.
+    """
     runs = test.runs
     arm, base, of_tasks = _normal_draws(runs)
     arm = arm * errors.arm_run + (distance + of_tasks * math.sqrt(errors.shared))[:, None]

@@ -1,4 +1,6 @@
-"""What an experiment is expected to take and to tell, and how two on record differ: what `evsys plan` and `compare` print."""
+"""The output of `evsys plan` and `compare`: the expected cost and power of an experiment, and the differences of
+two on record.
+"""
 
 from __future__ import annotations
 
@@ -82,19 +84,22 @@ class PlannedScoring:
 
 @attrs.frozen(kw_only=True)
 class Design:
-    """What the verdict will be able to see.
+    """The power of a verdict.
 
-    `asked` is the claim with its `margin`. `level` is that of each comparison: what the series leaves to this `look` at the question, corrected for all
-    comparisons. `units` are what the test takes for independent: tasks, or clusters of them.
-    `smallest_p` is what they give where all differ in one direction, `permutation_floor` what the permutation of seeds does; None where none
-    is made.
+    `asked` is the claim with its `margin`. `level` is that of each comparison: the part that the series leaves to
+    this `look` at the question, corrected for all comparisons. `units` are what the test takes for independent:
+    tasks, or clusters of them. `smallest_p` is the p-value if all differ in one direction, `permutation_floor` that
+    of the permutation of seeds; None if there isn't one.
 
-    Not everything is known before: `correlation` of two arms' scores on a task and `base_rate` (0 is the lowest score, 1 the highest), both None if
-    differences on record tell more, and `run_deviation`, the standard deviation between runs of a recipe, None for a claim about a checkpoint. Over all of these ranges,
+    Not everything is known before: `correlation` of two arms' scores on a task and `base_rate` (0 is the lowest
+    score, 1 the highest), both None if differences on record are better evidence, and `run_deviation`, the standard
+    deviation between runs of a recipe, None for a claim about a checkpoint. Over all of these ranges,
     `smallest_detectable_effect` is found with at least 80 % power, with `power_low` to `power_high`; at best it is
-    `smallest_detectable_at_best`. For the claims `no_worse` and `equal` both are margins, which equal arms are shown to keep. None where nothing would be found; `basis` says from what it is known.
-    `tasks_needed` and `runs_needed` show an effect of twice the margin with at least 80 % power, or, for `no_worse` and `equal`, the margin of equal arms; None where none is set, or no number does. At floor and ceiling are tasks on which the
-    baseline has the lowest or highest score that there is.
+    `smallest_detectable_at_best`. For the claims `no_worse` and `equal` both are margins, which equal arms are
+    shown to keep. None if nothing would be found; `basis` names the source. `tasks_needed` and `runs_needed` show
+    an effect of twice the margin with at least 80 % power, or, for `no_worse` and `equal`, the margin of equal
+    arms; None if none is set, or no number suffices. At floor and ceiling are tasks on which the baseline has the
+    lowest or highest possible score.
     """
 
     metric: str
@@ -131,12 +136,13 @@ class Design:
 
 @attrs.frozen(kw_only=True)
 class PlannedConfirm:
-    """What trying a winner again takes at most, on top of the rest: `runs` with `seeds` fresh seeds, scored on `benchmark`.
+    """The most that a confirmation takes, in addition to the rest: `runs` with `seeds` fresh seeds, evaluated on
+    `benchmark`.
 
-    `fewest_seeds` may be enough, and `seeds_reason` is why, None where the file gives the number.
+    `fewest_seeds` may be enough, and `seeds_reason` says why, None if the file gives the number.
 
-    Nothing of it is spent where no arm wins. Numbers are those of the arm that takes most, with the baseline's; None where they aren't
-    known. `design` is what this comparison alone will be able to see, and the verdict hangs on it.
+    Nothing of it is spent if no arm wins. Numbers are those of the most expensive arm, with the baseline's; None if
+    unknown. `design` is the power of this comparison alone, which decides the verdict.
     """
 
     benchmark: str
@@ -188,8 +194,9 @@ class Neighbour:
 
 @attrs.frozen(kw_only=True)
 class Planned:
-    """What `evsys plan --json` prints. Totals are over all runs but those of `confirm`, None where a part isn't known; nothing of it was trained or
-    paid for. `budget` compares them with the limits of the experiment. With a `search` one of `arms` represents all that it may propose, with the numbers of the one that takes most.
+    """The output of `evsys plan --json`. Totals are over all runs but those of `confirm`, None if a part is
+    unknown; nothing of it was trained or paid for. `budget` compares them with the limits of the experiment. With a
+    `search` one of `arms` represents all that it may propose, with the numbers of the one that takes most.
     """
 
     name: str
@@ -262,7 +269,7 @@ class ComparedArms:
 
 @attrs.frozen(kw_only=True)
 class Comparing:
-    """What `evsys compare --json` prints: `one` and `other` as they were named, and what is on one side only."""
+    """The output of `evsys compare --json`: `one` and `other` as they were named, and the parts on one side only."""
 
     one: ComparedSide
     other: ComparedSide

@@ -1,4 +1,6 @@
-"""What a search will take at most: its arms aren't known, so the one that takes most of those looked at represents each."""
+"""An upper bound for the cost of a search: its arms aren't known, so the most expensive sampled one represents
+each.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ MOST = 100
 
 
 def planned_search(plan: Plan) -> PlannedSearch | None:
-    """What a plan says of its search; None where it has none."""
+    """The plan of a search; None if there isn't one."""
     search = plan.search
     if search is None:
         return None
@@ -29,7 +31,9 @@ def planned_search(plan: Plan) -> PlannedSearch | None:
 
 
 def with_stand_ins(plan: Plan) -> Plan:
-    """A plan whose search has made its proposals, as far as that can be told: so many arms that all take the most."""
+    """A plan whose search has made its proposals, as far as they can be foreseen: as many arms as it may propose,
+    each the most expensive one.
+    """
     planned = planned_search(plan)
     if plan.search is None or planned is None:
         return plan

@@ -1,4 +1,6 @@
-"""What the teacher or the reference of a training costs: nothing where it is free, else what the same one took before."""
+"""The cost of the teacher or the reference of a training: nothing if it is free, else that of the same one on
+record.
+"""
 
 from __future__ import annotations
 

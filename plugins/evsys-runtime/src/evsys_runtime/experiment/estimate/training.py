@@ -245,9 +245,10 @@ class Trainings:
 
 
 def _rendering_key(data: str, arm: ArmConfig, algorithm: Any) -> Hashable:
-    """What an arm's rendered rows depend on: arms for which that is the same share them.
+    """The facts that an arm's rendered rows depend on: arms with equal ones share them.
 
-    An algorithm that doesn't declare which of its params matter, or a subclass of one that does, may depend on all of them.
+    An algorithm that doesn't declare which of its params matter, or a subclass of one that does, may depend on all
+    of them.
     """
     model = arm.run.model
     names = vars(type(algorithm)).get("preview_params")

@@ -48,7 +48,9 @@ class Baseline:
 
 @attrs.frozen(kw_only=True)
 class PriorKnowledge:
-    """What is known of a comparison: `units` are independent tasks, or clusters as they count; `width` is the range of scores, from `low` on."""
+    """Prior knowledge of a comparison: `units` are independent tasks, or clusters as they count; `width` is the
+    range of scores, from `low` on.
+    """
 
     unknowns: Unknowns
     units: float
@@ -67,13 +69,13 @@ def prior_knowledge(
     *,
     runs: int,
 ) -> PriorKnowledge:
-    """What is known of a comparison before it is made.
+    """The prior knowledge of a comparison.
 
     Args:
-        question: what is asked.
-        benchmark: the entry that decides, with the tasks that do.
+        question: of the experiment.
+        benchmark: the deciding entry, with the deciding tasks.
         resolved: the plan as resolved.json has it.
-        evidence: what is on record.
+        evidence: of the record.
         runs: of each arm.
     """
     low, high = question.possible(question.reward_range or (0.0, 1.0)) or (0.0, 1.0)

@@ -1,1 +1,3 @@
-"""What was learnt: the recorded experiments near a config, what an agent should read first, why and what next."""
+"""Insight from recorded experiments: those near a config, the summary for an agent, reasons of outcomes and next
+steps.
+"""

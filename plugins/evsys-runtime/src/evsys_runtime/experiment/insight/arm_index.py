@@ -27,7 +27,7 @@ class ArmsOnRecord:
 
     @classmethod
     def from_index(cls, index: Index) -> ArmsOnRecord:
-        """What the index has; arms of whatever experiment, by its number there."""
+        """Read from the index; arms of all experiments, by its number there."""
         leaves = {
             number: (path, value) for number, path, value in index.rows("SELECT id, path, value FROM leaf")
         }

@@ -1,4 +1,4 @@
-"""What would settle a question at its next look, which has less of the level the more looks there were."""
+"""Advice to settle a question at its next look, which has less of the level the more looks there were."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def _way(each: FailureClass) -> Wording[WayToFail]:
 
 
 def _paid_usages(index: Index, experiments: Sequence[PastExperiment]) -> Iterator[Usage]:
-    """What real models took: a simulated one gives its tokens away."""
+    """The usage of real models; tokens of simulated ones are free."""
     for past in experiments:
         if not past.simulated_by:
             yield from () if past.usage is None else (past.usage,)

@@ -1,4 +1,4 @@
-"""What the steps that `evsys next` proposes cost, by what such runs took, and in which order they come."""
+"""The cost and the order of the steps that `evsys next` proposes, by the cost of similar runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def per(worth: float, amount: float | None, unit: float) -> float | None:
 
 @attrs.frozen(kw_only=True)
 class TypicalRun:
-    """What a run of an experiment took, on average of those that completed; US dollars and seconds, None where that isn't known."""
+    """The average cost of an experiment's completed runs; US dollars and seconds, None if unknown."""
 
     seconds: float | None
     cost_usd: float | None
@@ -49,7 +49,7 @@ class TypicalRun:
         )
 
     def times(self, runs: float) -> dict[str, Any]:
-        """What so many of them take, as fields of a step."""
+        """The cost of this many of them, as fields of a step."""
         return {
             "seconds": None if self.seconds is None else round(self.seconds * runs, 1),
             "cost_usd": None if self.cost_usd is None else round(self.cost_usd * runs, 6),

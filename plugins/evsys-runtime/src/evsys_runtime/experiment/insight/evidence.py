@@ -1,4 +1,4 @@
-"""What the record holds that a plan can be judged by: earlier configs, scores task by task, what they took."""
+"""The evidence of the record to judge a plan by: earlier configs, scores task by task, costs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Evidence", "PastArm", "PastScoring", "arm_label"]
 
 
 def arm_label(arm: Mapping[str, Any]) -> str:
-    """What an arm of resolved.json is distinguished by: its name, with its stage where it has one."""
+    """The label of an arm of resolved.json: its name, with its stage if it has one."""
     stage = arm.get("stage")
     return str(arm["arm"]) if stage is None else f"{arm['arm']}.{stage}"
 
@@ -42,7 +42,7 @@ class PastArm:
 
     @property
     def leaves(self) -> dict[str, Any]:
-        """What of its config can change its result."""
+        """The leaves of its config that can change its result."""
         return arm_leaves(self.run)
 
     @property
@@ -71,7 +71,7 @@ class PastScoring:
 
 
 class Evidence:
-    """The experiments of an index, dry runs apart, the newest first. Records that can't be read tell nothing.
+    """The experiments of an index, dry runs apart, the newest first. Unreadable records are ignored.
 
     The index shows which of them matter, so that only their files are read.
     """

@@ -1,4 +1,6 @@
-"""What `evsys validate` and `plan` warn of: arms, and what a search chooses from, that lie where others failed and none completed."""
+"""The failure warnings of `evsys validate` and `plan`: arms and search spaces in regions where others failed and
+none completed.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ class FailureRegions:
 
     @classmethod
     def from_earlier(cls, experiments: Path, own: str, tell: Callable[[str], None]) -> FailureRegions:
-        """Those that an experiment finds on record, whatever has become of its own runs.
+        """Those that an experiment finds on record, regardless of its own runs.
 
         Args:
             experiments: the folder of all.
@@ -76,14 +78,14 @@ class FailureRegions:
         return [str(region) for region, _ in self.classes if lies_in(config, region)]
 
     def arms(self, planned: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-        """What to warn of arms, by their values as JSON texts."""
+        """The warnings about arms, by their values as JSON texts."""
         for region, each in self.classes:
             inside = [name for name, config in planned.items() if lies_in(config, region)]
             if inside:
                 yield f"{_arms(inside, len(planned))} where {_failure_warning(region, each)}"
 
     def search_warnings(self, plan: Plan) -> Iterator[str]:
-        """What to warn of the space of a plan's search."""
+        """The warnings about the space of a plan's search."""
         if plan.search is None or not self.classes:
             return
         from evsys_runtime.experiment.insight.search_spaces import WHOLE, SearchSpace

@@ -57,12 +57,12 @@ class _Bad:
 
     @property
     def said(self) -> str:
-        """What the error says whichever numbers and names are in it."""
+        """The error's message without its numbers and names."""
         return strip_names(self.message)
 
 
 def strip_names(message: str) -> str:
-    """What a message says whichever numbers and names are in it."""
+    """A message without its numbers and names."""
     return _NAMES_AND_NUMBERS.sub("_", message)
 
 
@@ -229,9 +229,10 @@ class CompletedArms:
     def _distinguishing_conditions(
         self, bad: Sequence[Mapping[str, str]], chosen: Set[str]
     ) -> Iterator[Condition]:
-        """What the failed arms were, where others were something else: nothing is known of these.
+        """Conditions of the failed arms that don't hold for others, of which nothing is known.
 
-        The backend belongs to it even where no other was tried, since failures on a simulated one say nothing about the real one.
+        The backend belongs to them even if no other was tried, since failures on a simulated one say nothing about
+        the real one.
         """
         for path in (*_KIND_OF_ARM, _BACKEND):
             texts = {each.get(path) for each in bad}
@@ -240,7 +241,7 @@ class CompletedArms:
                 yield from (Condition(path=path, relation="=", value=text) for text in texts if text)
 
     def _common_conditions(self, bad: Sequence[Mapping[str, str]]) -> Iterator[Condition]:
-        """What holds of every failed arm: one value of a key, or a number that is at least, or at most, so much."""
+        """Conditions that hold for every failed arm: one value of a key, or a bound of a number."""
         for path in sorted(bad[0]):
             texts = {each.get(path, "") for each in bad}
             if "" in texts:
@@ -265,11 +266,11 @@ class CompletedArms:
         return {place for text, places in having.items() if _fits(text, condition) for place in places}
 
     def _chance(self, bad: Mapping[tuple[int, Numbers], None], regions: int) -> tuple[float, bool]:
-        """How often so many arms, of as many as there are, would be those of some region by chance; and whether there are enough of
-        them.
+        """How often so many arms, of as many as there are, would be those of some region by chance; and whether
+        there are enough of them.
 
-        Arms of an experiment in which all failed, or all completed, have much in common that no key tells, such as a bad day of
-        a server: together they count once.
+        Arms of an experiment in which all failed, or all completed, have much in common that isn't in any key, such
+        as a bad day of a server: together they count once.
         """
         mixed = {experiment for experiment, _ in bad} & {experiment for experiment, _ in self.arms}
         failed, completed = _count_experiments(bad, mixed), _count_experiments(self.arms, mixed)

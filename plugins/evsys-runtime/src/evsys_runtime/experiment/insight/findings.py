@@ -1,4 +1,6 @@
-"""What each experiment came to, everything once: the same recipe, or the same question, is one finding in however many experiments."""
+"""The findings of all experiments, each once: the same recipe or question is one finding regardless of the number
+of experiments.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class Wording[E: (BestRecipe, Finding, WayToFail, Retracted, Unfinished)]:
 
 @attrs.frozen(kw_only=True)
 class Findings:
-    """What is known, the most useful first in each part. A question that a later experiment answered isn't open.
+    """All findings, the most useful first in each part. A question that a later experiment answered isn't open.
 
     `undecided` has the arms of each inconclusive experiment that no later one decided.
     """
@@ -93,9 +95,10 @@ def _plain[E: (Retracted, Unfinished)](entry: E) -> Wording[E]:
 
 
 def winners_of(past: PastExperiment) -> list[Comparison]:
-    """The arms that won, the best first; none where the verdict doesn't are on them.
+    """The arms that won, the best first; none if the verdict doesn't rest on them.
 
-    One tried again is told by that, since the runs that had a part in the choice say too much; where it fell behind, it is none.
+    A confirmed one is reported by its confirmation, since the runs that took part in the choice are biased; if it
+    fell behind, it isn't a winner.
     """
     if past.verdict not in ("SUPPORTED", "CANDIDATE"):
         return []
@@ -136,7 +139,7 @@ def _successes(
 
 
 def _certainty(past: PastExperiment) -> tuple[bool, bool, bool, float]:
-    """What is sure comes first: without a disqualifying mark, confirmed, about recipes, and far from no effect."""
+    """The most certain first: without a disqualifying mark, confirmed, about recipes, and far from no effect."""
     best = winners_of(past)[0]
     return (
         bool(disqualifying(past.marks)),
@@ -147,7 +150,7 @@ def _certainty(past: PastExperiment) -> tuple[bool, bool, bool, float]:
 
 
 def _other_outcomes(known: Known, standing: Sequence[PastExperiment]) -> dict[object, list[tuple[str, str]]]:
-    """Where a recipe tied or lost."""
+    """The experiments in which a recipe tied or lost."""
     found: dict[object, list[tuple[str, str]]] = {}
     for past in standing:
         for each in past.comparisons:
@@ -205,7 +208,7 @@ def _finding(
 
 
 def _grounds(past: PastExperiment, best: Comparison, usual: str | None) -> Iterator[str]:
-    """On how much a finding stands, in a few words."""
+    """The evidence behind a finding, in a few words."""
     size = f"{best.n_seeds}x{best.n_tasks}" if best.n_seeds and best.n_tasks else ""
     parts = []
     if best is past.confirmed:

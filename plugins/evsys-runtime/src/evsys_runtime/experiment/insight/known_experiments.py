@@ -30,7 +30,7 @@ class Known:
 
     @classmethod
     def of(cls, index: Index, on_record: ArmsOnRecord | None = None) -> Known:
-        """What the index has, dry runs apart."""
+        """The experiments of the index, without dry runs."""
         on_record = on_record or ArmsOnRecord.from_index(index)
         folders = dict(found_by(index, Question()))
         configs = {
@@ -42,20 +42,22 @@ class Known:
         return cls(experiments=experiments, configs=configs, ledger=Ledger.of(index))
 
     def recipe(self, past: PastExperiment, arm: str) -> object:
-        """What is the same for arms of the same config, judged alike; where the config isn't known an arm is like itself alone."""
+        """A key that arms of the same config share if judged alike; an arm of unknown config has its own."""
         return self.configs.get((past.experiment_id, arm), (past.experiment_id, arm)), past.metric
 
     def arm_question(self, past: PastExperiment, arm: str) -> object:
-        """What is the same for experiments that ask the same about an arm: recipe, metric, claim, and recipe of the baseline."""
+        """A key that experiments share if they ask the same about an arm: recipe, metric, claim, and recipe of the
+        baseline.
+        """
         baseline = self.configs.get((past.experiment_id, past.baseline or ""), past.baseline)
         return self.recipe(past, arm), baseline, past.claim or "better"
 
     def question(self, past: PastExperiment) -> object:
-        """What is the same for experiments that ask the same about all their arms."""
+        """A key that experiments share if they ask the same about all their arms."""
         return frozenset(self.arm_question(past, each.arm) for each in past.comparisons)
 
     def series(self, past: PastExperiment) -> Iterator[str]:
-        """What all looks at the question of an experiment came to, the oldest first, if there are several."""
+        """The results of all looks at the question of an experiment, the oldest first, if there are several."""
         if past.look is not None and past.look.of > 1:
             looks = self.ledger.series_of(past.experiment_id)
             left = len(looks) - _MOST_LOOKS

@@ -36,7 +36,7 @@ class Lever:
 def levers(
     run: Mapping[str, Any], own: Mapping[str, str], others: Sequence[Mapping[str, str]], rows: int | None
 ) -> Iterator[Lever]:
-    """What to vary of a recipe.
+    """The parts of a recipe to vary.
 
     Args:
         run: its config as resolved.json has it.

@@ -1,4 +1,4 @@
-"""What is known from all experiments, as Markdown for a reader who pays by the word."""
+"""The knowledge from all experiments, as Markdown for a reader who pays by the word."""
 
 from __future__ import annotations
 

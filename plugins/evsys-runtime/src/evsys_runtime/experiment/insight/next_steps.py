@@ -37,7 +37,9 @@ WORTH: Mapping[str, float] = {
     "lever": 0.5,
     "neighbour": 0.3,
 }
-"""Bits that each kind of step is expected to tell: whether a chosen winner holds is open, whether a change nearby is better is mostly no."""
+"""Expected information of each kind of step, in bits: whether a chosen winner holds is open, whereas a change
+nearby is seldom better.
+"""
 
 MOST_WINNERS = 10
 """Winners whose neighbours are looked at, the surest first."""
@@ -51,11 +53,11 @@ _GO_ON = frozenset({"crashed", "cancelled", "budget_stopped"})
 
 
 def next_steps(index: Index, *, limit: int | None = None) -> Next:
-    """What could be done next, the least expensive for what it would tell first.
+    """The possible next steps, the cheapest per expected information first.
 
     Args:
         index: of the experiments on record, as of now.
-        limit: the listed most; None lists all.
+        limit: the most to list; None lists all.
     """
     planner = _Planner.from_index(index)
     steps = [
@@ -102,8 +104,8 @@ class _Planner:
         )
 
     def complete(self, step: NextStep, place: int) -> NextStep:
-        """With its command by its place in the list, what it tells per cost, the marks of its experiment, and the selected checkpoint of its
-        arm by the first run that has one.
+        """With its command by its place in the list, its information per cost, the marks of its experiment, and the
+        selected checkpoint of its arm by the first run that has one.
         """
         past = self.by_id[step.experiment]
         step = attrs.evolve(
@@ -361,7 +363,7 @@ def _is_unfinished(past: PastExperiment) -> bool:
 
 
 def _left_open(past: PastExperiment) -> bool:
-    """Whether the best winner was tried again, and that doesn't tell."""
+    """Whether the best winner was tried again without a decision."""
     again = past.confirmed
     return again is not None and again.outcome == "inconclusive" and again in winners_of(past)[:1]
 

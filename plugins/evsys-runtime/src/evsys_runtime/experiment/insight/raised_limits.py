@@ -19,7 +19,7 @@ _LEAST_RAISE = 1.5
 """A limit that stopped a run is raised at least by this factor, regardless of the runs so far suggest."""
 
 _MARGIN = {"usd": 1.2, "tokens": 1.2, "wall_seconds": 1.2}
-"""What isn't known exactly in advance gets so much more than it took so far; steps and arms are."""
+"""Amounts not known exactly in advance get this factor of the amount so far; steps and arms are known."""
 
 
 def resume_command(directory: Path, past: PastExperiment, runs: Sequence[PastRun]) -> str:

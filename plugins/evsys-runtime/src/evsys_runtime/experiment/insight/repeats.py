@@ -1,4 +1,6 @@
-"""What of a plan is on record already: the whole experiment with its verdict, and configs that failed and never completed."""
+"""The parts of a plan already on record: the whole experiment with its verdict, and configs that failed and never
+completed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known from all experiments together: what `evsys context`, `why` and `next` print."""
+"""The output of `evsys context`, `why` and `next`: the knowledge from all experiments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class Condition:
-    """A value that a key of an arm's config has; `value` is its JSON text. `>=` and `<=` are told of numbers."""
+    """A value that a key of an arm's config has; `value` is its JSON text. `>=` and `<=` are for numbers."""
 
     path: str
     relation: Literal["=", ">=", "<="]
@@ -47,10 +47,11 @@ class Condition:
 
 @attrs.frozen(kw_only=True)
 class Region:
-    """Where arms failed in one way: all that failed so meet every condition, and of those that completed `completed_inside`.
+    """A region of arms that failed in one way: all of them meet every condition, and so do `completed_inside` of
+    the completed ones.
 
-    Arms count by their configs: equal ones, and repeats, count once. `chance` bounds the probability of such a split had the conditions nothing
-    to do with it; `known_bad` where that is at most 5 % and none completed inside.
+    Arms count by their configs: equal ones, and repeats, count once. `chance` bounds the probability of such a
+    split if the conditions had nothing to do with it; `known_bad` if that is at most 5 % and none completed inside.
     """
 
     conditions: tuple[Condition, ...]
@@ -66,10 +67,11 @@ class Region:
 
 @attrs.frozen(kw_only=True)
 class FailureClass:
-    """Runs that ended badly in one way: by their status, the boundary and the type of the error, and what it says but for numbers and names.
+    """Runs that ended badly in one way: by their status, the boundary and the type of the error, and its message
+    without numbers and names.
 
-    `message` is that of the newest run, `experiments` those that they are in, the newest first. `region` is None where nothing tells their
-    configs from those that completed.
+    `message` is that of the newest run, `experiments` those that they are in, the newest first. `region` is None if
+    nothing distinguishes their configs from completed ones.
     """
 
     status: str
@@ -90,10 +92,12 @@ class FailureClass:
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """What an experiment came to: EXPERIMENT/ARM that it hangs on, its effect, how sure that is, and where there is room why it was run.
+    """The finding of an experiment: the deciding EXPERIMENT/ARM, its effect, how certain that is, and, if there is
+    room, why it was run.
 
-    `effect` is `[effect, low, high]` against the baseline with the 95 % interval, better is above 0. `says` begins with what the claim is about,
-    recipe or checkpoint, and the training runs times the tasks behind it. `marks` are the kinds of mark that the experiment has.
+    `effect` is `[effect, low, high]` against the baseline with the 95 % interval, better is above 0. `says` begins
+    with the subject of the claim, recipe or checkpoint, and the training runs times the tasks behind it. `marks`
+    are the kinds of mark that the experiment has.
     """
 
     name: str
@@ -135,7 +139,9 @@ class Unfinished:
 
 @attrs.frozen(kw_only=True)
 class Spent:
-    """What all experiments together took; `unpriced` of them have parts without a price. Tokens and money of simulated models aren't counted."""
+    """The usage of all experiments together; `unpriced` of them have parts without a price. Tokens and money of
+    simulated models aren't counted.
+    """
 
     cost_usd: float
     unpriced: int
@@ -146,9 +152,9 @@ class Spent:
 
 @attrs.frozen(kw_only=True)
 class Fit:
-    """How what is known was made to fit: `tokens` are bytes of UTF-8 divided by 4, of at most `limit`.
+    """How the knowledge was fitted to the limit: `tokens` are bytes of UTF-8 divided by 4, of at most `limit`.
 
-    `left_out` counts what isn't named at all, `shortened` what is told in few words, by section.
+    `left_out` counts the items not named at all, `shortened` those in few words, by section.
     """
 
     limit: int
@@ -182,10 +188,12 @@ class BestRecipe:
 
 @attrs.frozen(kw_only=True)
 class Context:
-    """What `evsys context --json` prints: what to know before the next experiment, the most useful first.
+    """The output of `evsys context --json`: the knowledge to have before the next experiment, the most useful
+    first.
 
-    `best` has the best recipe by each of the most frequent metrics. `supported` and `candidates` hold winners, confirmed or the best of several; `open` questions that the numbers left open; `refuted` what ties or
-    loses. Everything is named once. `verdicts`, `metrics` and `goals` count experiments.
+    `best` has the best recipe by each of the most frequent metrics. `supported` and `candidates` hold winners,
+    confirmed or the best of several; `open` questions that the numbers left open; `refuted` those that tie or lose.
+    Everything is named once. `verdicts`, `metrics` and `goals` count experiments.
     """
 
     project: str
@@ -244,11 +252,12 @@ class WhyParent:
 
 @attrs.frozen(kw_only=True)
 class Why:
-    """What `evsys why --json` prints: why an experiment, or one arm of it, ended as it did.
+    """The output of `evsys why --json`: why an experiment, or one arm of it, ended as it did.
 
-    `subject` is what the verdict is about, a checkpoint or a recipe.
-    `checkpoints` says which checkpoint of each run was compared. `weakened` is whatever speaks against what was concluded. `parent_verdict`, `parent_retracted` (why) and `changed` are about its parent, as
-    far as that is on record. `looks` are all looks at its question, this experiment's included, the oldest first.
+    `subject` is that of the verdict, a checkpoint or a recipe. `checkpoints` says which checkpoint of each run was
+    compared. `weakened` lists the reasons to doubt the conclusion. `parent_verdict`, `parent_retracted` (why) and
+    `changed` are about its parent, as far as that is on record. `looks` are all looks at its question, this
+    experiment's included, the oldest first.
     """
 
     experiment_id: str
@@ -279,14 +288,14 @@ class Why:
 
 @attrs.frozen(kw_only=True)
 class NextStep:
-    """Something to do next: what it would tell, what it needs, what that costs by what such runs took, and how to do it.
+    """A next step: what it would show, its needs, its cost by that of similar runs, and how to do it.
 
-    `worth` is how much it is expected to tell, in bits, and `bits_per_usd` and `bits_per_hour` divide that by what it costs, null where that isn't
-    known or nothing. `runs` are training runs, None where it needs something else. `config` is a whole
-    experiment file as JSON, where one is to be run; `curve` has what effects of several sizes
-    take, if a minimum effect has to be chosen first. `command` is None where a person has to do something first. `checkpoint` is the
-    selected one of the arm's first run, from the folder of the experiment on; None if its last one counts. `subject` (of its verdict)
-    and `marks` are those of `experiment`.
+    `worth` is its expected information in bits, and `bits_per_usd` and `bits_per_hour` divide that by its cost,
+    null if that is unknown or zero. `runs` are training runs, None if it needs something else. `config` is a whole
+    experiment file as JSON, if one is to be run; `curve` has the sample sizes for effects of several sizes, if a
+    minimum effect has to be chosen first. `command` is None if a person has to do something first. `checkpoint` is
+    the selected one of the arm's first run, from the folder of the experiment on; None if its last one counts.
+    `subject` (of its verdict) and `marks` are those of `experiment`.
     """
 
     kind: Literal["resume", "confirm", "settle", "hypothesis", "lever", "neighbour"]
@@ -310,7 +319,9 @@ class NextStep:
 
 @attrs.frozen(kw_only=True)
 class Next:
-    """What `evsys next --json` prints: `total` things could be done, of which the first are listed, the cheapest for what they tell first."""
+    """The output of `evsys next --json`: the first of `total` next steps, the cheapest per expected information
+    first.
+    """
 
     total: int
     steps: tuple[NextStep, ...] = ()

@@ -32,14 +32,14 @@ class _Probe:
 
 @attrs.frozen(kw_only=True)
 class SearchSpace:
-    """What a search chooses from: its axes, and arms that together have each choice of each."""
+    """The space of a search: its axes, and arms that together have each choice of each."""
 
     axes: Sequence[SearchAxis]
     probes: Sequence[_Probe]
 
     @classmethod
     def from_plan(cls, plan: Plan, search: PlannedSearch) -> SearchSpace:
-        """What the search of a plan chooses from."""
+        """The space of a plan's search."""
         values = {arm.digest: values for values, arm in search.space.probes()}
         runs = resolved_runs(plan, [attrs.evolve(arm, name=arm.digest) for arm in search.probes])
         probes = [_Probe(values=values[name], config=short_leaves(run)) for name, run in runs.items()]

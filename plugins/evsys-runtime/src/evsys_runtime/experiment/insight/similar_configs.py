@@ -27,7 +27,7 @@ _PARTS: Mapping[str, frozenset[str]] = {
     ),
     "algorithm": frozenset({"algorithm.kind"}),
 }
-"""What makes two arms comparable, and the keys that say so."""
+"""The parts that make two arms comparable, and their keys."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""What is known made to fit a number of tokens: everything is named before anything is told at length."""
+"""Fits the knowledge to a number of tokens: everything is named before anything is described at length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOR_COUNTS = 20
 """The same once most of it is there."""
 
 _FOR_WORDS = 0.5
-"""Of what is left once all but the least useful is named, the share that goes to telling the rest of it at length."""
+"""Of what is left once all but the least useful is named, the share for describing these at length."""
 
 type Entries = Sequence[Wording[Any]]
 type Place = tuple[str, int]
@@ -39,19 +39,20 @@ class Whole:
 
 
 def tokens_of(text: str) -> int:
-    """What a text is estimated to take of a model's context."""
+    """The estimated tokens of a text in a model's context."""
     return -(-_bytes(text) // BYTES_OF_TOKEN)
 
 
 def fit(whole: Whole, tokens: int, written: Callable[[Context], str]) -> Context:
     """As much of it as at most so many tokens hold.
 
-    First everything is named in few words: the first of each section, the second of each, ... Half of what is left then tells these at
-    length, in the same order; the other half names what teaches least, and what remains tells more.
+    First everything is named in few words: the first of each section, the second of each, ... Half of the remaining
+    space then describes these at length, in the same order; the other half names the least useful ones, and the
+    rest describes more.
 
     Args:
-        whole: all that is known.
-        tokens: the most that may be written.
+        whole: all knowledge.
+        tokens: the most to write.
         written: the text made of it.
     """
     fitting = _Fitting(whole=whole, limit=tokens, written=written)
@@ -68,7 +69,9 @@ def fit(whole: Whole, tokens: int, written: Callable[[Context], str]) -> Context
 
 @attrs.define(kw_only=True, eq=False, slots=False)
 class _Fitting:
-    """What is named, and which of that is told at length; `left` are bytes, added up from parts and measured in the end."""
+    """The named items, and those described at length; `left` are bytes, added up from parts and measured in the
+    end.
+    """
 
     whole: Whole
     limit: int
@@ -107,7 +110,7 @@ class _Fitting:
             self.named[name].append(entry)
 
     def tell(self, places: Iterator[Place], *, keep: int) -> None:
-        """Tell at length what there is room for, alongside what is kept."""
+        """Describe items at length while there is room besides the kept ones."""
         for name, place in places:
             entry = self.named[name][place]
             more = self._size(name, entry.full) - self._size(name, entry.brief)
@@ -145,7 +148,7 @@ def _bytes(text: str) -> int:
 
 
 def _with(whole: Whole, named: Mapping[str, Entries], told: Sequence[Place], limit: int) -> Context:
-    """What is named, and what became of the rest; `tokens` takes as much room as it may."""
+    """The named items, and the counts of the rest; `tokens` takes as much room as it may."""
     at_length = set(told)
     entries: dict[str, Any] = {
         name: tuple(

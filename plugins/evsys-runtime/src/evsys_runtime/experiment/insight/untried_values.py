@@ -50,14 +50,15 @@ class Neighbour:
 def untried_neighbours(
     winner: Mapping[str, str], tried: Iterable[TriedArm], known_bad: Iterable[Region] = ()
 ) -> Iterator[Neighbour]:
-    """What to try next to a winner, one value changed. Only keys are looked at of which its experiment tried other numbers with everything
-    else the same.
+    """The values to try next to a winner, one changed at a time. Only keys are considered of which its experiment
+    tried other numbers with everything else the same.
 
     Args:
         winner: its values as JSON texts.
-        tried: arms on record; those that differ from it in one number count, and of those alongside it what they tried while other
-            numbers differed as well. What other experiments tried isn't tried again, but nothing is known of which is better.
-        known_bad: regions of failures; no value that is given lies in one.
+        tried: arms on record; those that differ from it in one number count, and those alongside it with the values
+            they tried while other numbers differed as well. Values of other experiments aren't tried again, though
+            it isn't known which is better.
+        known_bad: regions of failures; no returned value lies in one.
     """
     there: dict[str, dict[float, bool]] = {}
     swept: dict[str, set[float]] = {}
@@ -106,7 +107,7 @@ def _other_values(
 
 
 def _edges(winner: Mapping[str, str], path: str, regions: Iterable[Region]) -> Iterator[float]:
-    """Where the winner would come into a region by this path alone: the nearest values that failed there."""
+    """The values at which the winner would enter a region by this path alone: the nearest values that failed there."""
     for region in regions:
         own = [condition for condition in region.conditions if condition.path == path]
         others = [condition for condition in region.conditions if condition.path != path]

@@ -122,7 +122,7 @@ def _arm_called(text: str, found: Shown) -> str:
 
 
 def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFloor | None = None) -> str:
-    """What an outcome follows from."""
+    """The reasons of an outcome."""
     if each.effect is None:
         return each.reason or "it has no score"
     p = each.p_corrected if each.p_corrected is not None else each.p_value

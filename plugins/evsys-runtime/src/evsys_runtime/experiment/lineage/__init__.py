@@ -1,1 +1,1 @@
-"""What earlier experiments and earlier attempts at this one left: their questions, runs and restart points."""
+"""The traces of earlier experiments and of earlier attempts at this one: their questions, runs and restart points."""

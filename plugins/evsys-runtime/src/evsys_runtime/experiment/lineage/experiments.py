@@ -1,4 +1,4 @@
-"""What earlier experiments in the same folder report one: looked up in the index, never in all their files."""
+"""Earlier experiments in the same folder, looked up in the index, never in all their files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from evsys_record.questions import ScoredEntry
 __all__ = ["Earlier", "count_looks", "earlier_index", "ledger_of", "open_on_demand", "query_index"]
 
 type Earlier = Callable[[], Index | None]
-"""What `earlier_index` gives, made where it is asked for."""
+"""The index of `earlier_index`, made when it is first needed."""
 
 
 @contextmanager
 def earlier_index(
     experiments: Path, own: str | None, tell: Callable[[str], None], *, wanted: str = "earlier experiments"
 ) -> Iterator[Index | None]:
-    """The index of a folder of experiments, up to date; None where there are no others, or it can't be read, which is reported.
+    """The index of a folder of experiments, up to date; None if there are no others, or it can't be read, which is
+    reported.
 
     Args:
         experiments: the folder.
         own: the experiment that asks; None for one that isn't on record yet.
         tell: gets why it can't be read.
-        wanted: what is looked for, as the beginning of that line.
+        wanted: the purpose, as the beginning of that line.
     """
     if not any(path.parent.name != own for path in experiments.glob("*/experiment.json")):
         yield None
@@ -61,7 +62,7 @@ def query_index(
     *,
     wanted: str = "earlier experiments",
 ) -> list[tuple[Any, ...]]:
-    """What a query gives; nothing where there is no index, or where it can't be asked, which is told and costs no result."""
+    """The rows of a query; none without an index, or if it can't be queried, which is reported and costs no result."""
     try:
         return [] if index is None else index.rows(query, parameters)
     except (StoreError, sqlite3.Error) as exc:
@@ -73,7 +74,7 @@ def ledger_of(index: Index | None, experiments: Path, tell: Callable[[str], None
     """The looks at all questions; none if they can't be read, which is reported.
 
     Args:
-        index: of the experiments on record; None where there are none, and the ledger alone is left.
+        index: of the experiments on record; None if there are none, and only the ledger is left.
         experiments: the folder of all experiments.
         tell: gets why they can't be read.
     """
@@ -92,14 +93,15 @@ def count_looks(
     *,
     evaluations: Path,
 ) -> dict[str, int]:
-    """How often other experiments and evaluations scored the tasks of each entry, by its name; entries that none scored are left out.
+    """How often other experiments and evaluations evaluated the tasks of each entry, by its name; entries without
+    any are left out.
 
-    Starting weights count once an experiment, as they are scored once for all its arms.
+    Starting weights count once an experiment, as they are evaluated once for all its arms.
 
     Args:
         earlier: the index of the experiments on record, asked for if there are entries.
         own: the experiment that asks.
-        entries: whose tasks are looked for, under whatever names.
+        entries: whose tasks are looked for, under any name.
         tell: gets why they can't be looked up.
         evaluations: the folder of evaluations.
     """

@@ -31,7 +31,9 @@ def child_of(plan: Plan, experiment_id: str | None) -> Plan:
 
 
 def preregister(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
-    """What is asked, and its `digest`; `arms` is that of the compared recipes, None where a search is to find them."""
+    """The question, and its `digest`; `arms` is the digest of the compared recipes, None if a search is to find
+    them.
+    """
     metadata, confirm = plan.experiment.metadata, plan.experiment.confirm
     asked: dict[str, Any] = {
         "hypothesis": metadata.hypothesis,
@@ -60,13 +62,14 @@ def preregister(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str, A
 def question_changed(
     experiments: Path, asked: Mapping[str, Any], forks: Path | None, tell: Callable[[str], None]
 ) -> dict[str, Any] | None:
-    """The experiment that asked something else of the same arms, with results there, and what has changed; None where none did.
+    """The experiment with results that asked something else about the same arms, and the changes; None if there
+    isn't one.
 
     It is the forked one, else the first on record with these arms. Blocking.
 
     Args:
         experiments: the folder of all experiments.
-        asked: what `preregistered` gives.
+        asked: the result of `preregister`.
         forks: the folder of the experiment that this one branches off from.
         tell: gets what can't be read.
     """
@@ -94,7 +97,7 @@ def question_changed(
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What was asked in other words, each in a line."""
+    """The changes of the question, each in a line."""
     before = {"checkpoint": "last", **before}  # records of earlier versions compared the last ones
     for key in sorted((before.keys() | now.keys()) - {"arms", "digest", "benchmarks"}):
         if before.get(key) != now.get(key):

@@ -1,4 +1,4 @@
-"""What an attempt at a run takes up of those before it, from the run's record alone."""
+"""The restart point of an attempt at a run, from the run's record alone."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 TRAINED = "trained"
-"""The key of run.json under which stands what training came to, as soon as it is over."""
+"""The key of run.json for the result of training, as soon as it is over."""
 
 BRANCH = "branch"
 """The key of run.json that says where a run branched off."""
 
 PASSED_OVER = "passed_over"
-"""The key of run.json under which stands what is wrong with checkpoints that a branch couldn't begin from."""
+"""The key of run.json for the faults of checkpoints that a branch couldn't begin from."""
 
 RETREATED = "retreated"
-"""The key of run.json under which stands how often the run had gone back that this one branched off from."""
+"""The key of run.json for the number of rollbacks of the run that this one branched off from."""
 
 ENDED = ("completed", "collapsed")
 """Statuses of a training that would come to the same again."""
@@ -57,22 +57,22 @@ LOST = "it was cut off, and no checkpoint of its step exists to replay it from"
 
 @attrs.frozen(kw_only=True)
 class RestartPoint:
-    """What is there of a run.
+    """The state of a run to restart from.
 
     Attributes:
-        attempt: the newest one, which the next continues from; None where there was none.
+        attempt: the newest one, which the next continues from; None without one.
         ended: the result of a run that can't be made any more complete; it is kept as it is.
-        trained: what training came to, where that is over.
+        trained: the result of training, once it is over.
         checkpoint: where training continues, or the trained weights; None starts over.
         snapshots: complete checkpoints by their step.
-        scored: scorings that needn't be made again.
-        branched: the step at which the run branched off from another experiment's; 0 where it didn't.
-        retreats: how often it went back to an earlier checkpoint, since its training had collapsed, and the run before that it
+        scored: evaluations that needn't be repeated.
+        branched: the step at which the run branched off from another experiment's; 0 if it didn't.
+        retreats: how often it went back to an earlier checkpoint after a collapse, including the run that it
             branched off from.
-        seconds: how long the earlier attempts took, as far as they could say.
-        identity: what the run was, so that it can be told whether it still is that.
-        paid: what all attempts used for scorings and steps, those included of which nothing is left.
-        odd: what to warn of.
+        seconds: duration of the earlier attempts, as far as they recorded it.
+        identity: of the run, to check whether it is still the same.
+        paid: the usage of all attempts for evaluations and steps, including abandoned ones.
+        odd: warnings.
     """
 
     attempt: int | None = None
@@ -99,10 +99,10 @@ class RestartPoint:
         return None if self.checkpoint is None else restorable(self.checkpoint)
 
     def snapshot(self, step: int) -> Checkpoint:
-        """What the weights of an earlier step are loaded from.
+        """The snapshot with the weights of an earlier step.
 
         Raises:
-            StoreError: there is nothing to load them from.
+            StoreError: there isn't one.
         """
         entry = self.snapshots.get(step)
         if entry is None:
@@ -112,7 +112,7 @@ class RestartPoint:
 
     @property
     def counted(self) -> Iterator[Usage]:
-        """What of all that was paid for this attempt continues with."""
+        """The part of the paid usage that this attempt continues with."""
         yield from (e.usage + e.judged for e in self.scored)
         if self.trained is not None:
             yield Usage(trained_tokens=self.trained.usage.trained_tokens, cost_usd=0.0)
@@ -240,7 +240,7 @@ def _retreats(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _result(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> ArmResult | None:
-    """What the newest attempt ended with, as it was before it was written down; None where it didn't end."""
+    """The result of the newest attempt, in the form before it was written; None if it didn't end."""
     tree = record.read_result()
     if tree is None:
         return None
@@ -286,7 +286,7 @@ def _gaps(record: RunRecord, checkpoint: CheckpointEntry, branched: int) -> Iter
 
 
 def _training_result(facts: Mapping[str, Any], line: Mapping[int, int | None]) -> RunResult | None:
-    """What training came to, unless it isn't over, or a later attempt went back behind it."""
+    """The result of training, unless it isn't over, or a later attempt went back behind it."""
     noted = facts.get(TRAINED)
     if noted is None or noted["attempt"] not in line:
         return None

@@ -1,6 +1,7 @@
-"""What runs used that came to nothing, since their process ended before it was of use, and that is made again.
+"""The usage of lost work, which is repeated because its process ended before the work was of use.
 
-It is spent. But whoever decides whether one more arm is paid for leaves it out, to decide as if no one had ended the process.
+It is spent. But the decision whether to pay for one more arm leaves it out, to decide as if the process hadn't
+ended.
 """
 
 from __future__ import annotations

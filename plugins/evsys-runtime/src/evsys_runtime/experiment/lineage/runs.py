@@ -25,7 +25,7 @@ class EarlierRun:
     directory: Path
 
     def facts(self) -> dict[str, Any]:
-        """What its run.json holds.
+        """The contents of its run.json.
 
         Raises:
             StoreError: it can't be read.
@@ -39,7 +39,7 @@ class EarlierRuns:
     Args:
         experiments: the folder of all experiments.
         own: the experiment that asks.
-        tell: gets a line where they can't be looked up.
+        tell: gets a line if they can't be looked up.
     """
 
     def __init__(self, experiments: Path, own: str, *, tell: Callable[[str], None]) -> None:

@@ -1,1 +1,1 @@
-"""What is looked at before anything is trained, and what is told of data and caches."""
+"""Checks before anything is trained, and reports on data and caches."""

@@ -22,7 +22,9 @@ from evsys_runtime.experiment.state.session import Session, run_id_of
 __all__ = ["DATA_CHECK", "flagged_tasks"]
 
 DATA_CHECK = "data_check.json"
-"""The file of an experiment's record that says which tasks are among which training rows: what `evsys data check` tells."""
+"""The file of an experiment's record that says which tasks are among which training rows: the result of `evsys data
+check`.
+"""
 
 
 @attrs.define(kw_only=True)
@@ -81,7 +83,7 @@ def _training_rows(session: Session) -> dict[tuple[str, Shape], _Rows]:
 
 
 def _source(arm: ArmConfig, lineage: Sequence[Mapping[str, Any]]) -> str:
-    """What the rows were made from, in the words of the experiment file."""
+    """The source of the rows, in the words of the experiment file."""
     data = arm.run.data
     named = (data.path, data.hf_dataset, data.dataset_name, data.dataset_id)
     return next((str(name) for name in named if name), str(lineage[0]["source"]) if lineage else "rows")

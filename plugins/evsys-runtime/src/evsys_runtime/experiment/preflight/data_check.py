@@ -27,12 +27,14 @@ __all__ = ["check_data", "data_key", "shape_of"]
 _TOLD_EVERY = 1_000
 
 type Advanced = Callable[[str, int], None]
-"""Is told a dataset's name and how many of its rows were looked at."""
+"""Called with a dataset's name and the number of its rows read so far."""
 
 
 @attrs.define(kw_only=True)
 class _Dataset:
-    """What arms train on: the block of the first of them, read with its seed, and the names and repeats of all."""
+    """The training data of arms: the block of the first of them, read with its seed, and the names and repeats of
+    all.
+    """
 
     config: DataConfig
     shape: Shape
@@ -48,15 +50,15 @@ def check_data(
     advanced: Advanced = lambda _source, _rows: None,
     needs_benchmark: bool = True,
 ) -> DataCheck:
-    """Look for the benchmarks' tasks in the training rows of each arm. Rows are streamed, once for all arms that share
-    them and all entries; nothing is written.
+    """Look for the benchmarks' tasks in the training rows of each arm. Rows are streamed, once for all arms that
+    share them and all entries; nothing is written.
 
-    Blocking; call it in a thread where an event loop runs.
+    Blocking; call it in a thread if an event loop runs.
 
     Args:
         plan: a valid plan.
         arm: only the data of this arm; by default of all.
-        advanced: is told how far it is, every thousand rows.
+        advanced: called with the progress, every thousand rows.
         needs_benchmark: refuse a plan without a benchmark; else only its columns are checked.
 
     Raises:
@@ -96,7 +98,9 @@ def shape_of(plan: Plan, arm: ArmConfig) -> Shape:
 
 
 def data_key(arm: ArmConfig, shape: Shape, seed: int) -> str:
-    """What an arm's rows depend on: arms for which that is the same read the same rows. Only transforms and replay draw with the seed."""
+    """The facts that an arm's rows depend on: arms with equal ones read the same rows. Only transforms and replay
+    draw with the seed.
+    """
     drawn = arm.run.data.transforms or arm.run.data.replay is not None
     return digest([arm.tree.get("data"), shape, seed if drawn else None])
 

@@ -82,7 +82,7 @@ def _refusal(found: Sequence[tuple[GraderFault, str, int | None]]) -> DataError:
 
 
 def _place(entry: BenchmarkConfig, task_id: str, project_root: Path) -> tuple[str, int | None]:
-    """The file of an entry's tasks, and the line of one of them; None for a line that can't be told."""
+    """The file of an entry's tasks, and the line of one of them; None for an unknown line."""
     if entry.path is not None:
         path = tasks_file(project_root / entry.path)
     else:

@@ -1,4 +1,6 @@
-"""What only the other side can tell: each backend that trains elsewhere is asked whether it can, and nothing is made there."""
+"""Online checks: each backend that trains elsewhere is asked whether it can train the model, and nothing is created
+there.
+"""
 
 from __future__ import annotations
 
@@ -69,5 +71,5 @@ def _place_in_run(problem: Problem, place: str, where: str, plan: Plan) -> Probl
 
 
 def _place_in_file(path: str, plan: Plan) -> str:
-    """Where a place of a run is in the file, where that is known."""
+    """The place in the file of a path in a run, if known."""
     return path.replace("$.", "$.run.", 1) if "run" in plan.document.tree else path

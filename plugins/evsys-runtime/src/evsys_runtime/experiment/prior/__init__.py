@@ -1,1 +1,1 @@
-"""What earlier experiments on record mean for this one."""
+"""Prior knowledge from earlier experiments on record."""

@@ -33,7 +33,7 @@ def find_final_tests(
 ) -> Mapping[str, str]:
     """The `val` entries whose tasks are those of a final test, with that test in words.
 
-    A final test is a `test` entry alongside them, or one that an experiment on record declared.
+    A final test is a `test` entry of the same list, or one that an experiment on record declared.
 
     Args:
         entries: of one experiment or evaluation.

@@ -29,13 +29,13 @@ __all__ = ["known_noise"]
 def known_noise(
     session: Session, question: Question, results: Sequence[ArmResult], earlier: Earlier
 ) -> NoiseFloor | None:
-    """How far equal runs of the baseline fall apart; None where no one knows. Blocking.
+    """The noise between equal runs of the baseline; None if unknown. Blocking.
 
     Args:
-        session: whose experiment it is.
-        question: what it asks.
+        session: of the experiment.
+        question: of the experiment.
         results: its arms.
-        earlier: the index of the experiments on record, asked for where its own runs don't tell.
+        earlier: the index of the experiments on record, used if its own runs aren't enough.
     """
     identity = _identity(session, question)
     own = noise_floor(question, results)
@@ -61,8 +61,8 @@ def known_noise(
 
 
 def _identity(session: Session, question: Question) -> str | None:
-    """What two experiments have in common whose baselines are equal runs: recipe and rows, or starting weights, and how they are
-    scored. None where no run of the baseline was begun.
+    """A key that experiments share if their baselines are equal runs: recipe and rows, or starting weights, and how
+    they are evaluated. None if no run of the baseline was begun.
     """
     arms = [arm for arm in session.plan.arms if arm.purpose == "candidate"]
     wanted = [arm for arm in arms if question.baseline in (BASE_MODEL, arm.name)]

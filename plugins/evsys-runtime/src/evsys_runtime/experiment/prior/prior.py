@@ -1,4 +1,6 @@
-"""What was known before an experiment ended: how far equal runs fall apart, who looked at its test tasks, what was asked before."""
+"""The knowledge before an experiment ended: the noise between equal runs, earlier evaluations of its test tasks,
+earlier questions.
+"""
 
 from __future__ import annotations
 
@@ -98,13 +100,14 @@ def _fell_back(conclusion: Conclusion) -> Iterator[str]:
 def collect_prior(
     session: Session, questions: Sequence[Question], results: Sequence[ArmResult], *, concludes: bool = False
 ) -> PriorEvidence:
-    """What is known alongside the results. Blocking; what can't be looked up is listed in the session's warnings.
+    """Collect the knowledge besides the results. Blocking; failed look-ups are listed in the session's warnings.
 
     Args:
-        session: whose experiment it is.
-        questions: what it asks, and of a winner on another entry.
+        session: of the experiment.
+        questions: its question, and that of a winner on another entry.
         results: its arms.
-        concludes: this is to conclude the experiment by the last of the questions, so its look is put into the ledger.
+        concludes: this is to conclude the experiment by the last of the questions, so its look is put into the
+            ledger.
     """
     record = session.record
     changed = record.facts.get(CHANGED) or {}

@@ -1,4 +1,4 @@
-"""What an experiment is made of, now and when it began: it continues only as what it was."""
+"""Compares an experiment's ingredients now with those when it began: it continues only unchanged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 OLDER = {"select": {"by": None, "checkpoint": "last"}}
-"""What an experiment was that began before there was a key for it."""
+"""The values of keys for experiments that began before the keys existed."""
 
 HINT = "put it back as it was, or begin a new experiment from its checkpoints: evsys resume --fork"
 _ALWAYS = ("evsys-core", "evsys-runtime")
@@ -106,7 +106,7 @@ def refuse(record: ExperimentRecord, problems: Sequence[str]) -> None:
 
 
 def odd_changes(record: ExperimentRecord, plan: Plan) -> Iterator[str]:
-    """What differs and may change last bits, and what couldn't be compared: a line for each."""
+    """Differences that may change last bits, and parts that couldn't be compared: a line for each."""
     path = record.directory / "resolved.json"
     if path.exists() and recorded_resolution(record) is None:
         yield f"{path} is damaged: whether defaults have changed since is unknown; it is rebuilt"

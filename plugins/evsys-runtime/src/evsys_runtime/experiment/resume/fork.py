@@ -1,4 +1,4 @@
-"""A new experiment that begins where another one stands: its runs branch off from the checkpoints of that one's."""
+"""A new experiment that begins at the state of another one: its runs branch off from the checkpoints of that one's."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def result_on_record(record: ExperimentRecord) -> ExperimentResult:
 
 
 def recorded_grader_warnings(record: ExperimentRecord) -> list[str] | None:
-    """What the check of the graders warned of when the experiment began; None where it is to be made, or made again."""
+    """The warnings of the grader check when the experiment began; None if it is to be made, or repeated."""
     path = record.directory / GRADER_CHECK
     if not path.exists():
         return None
@@ -147,7 +147,7 @@ def recorded_grader_warnings(record: ExperimentRecord) -> list[str] | None:
 def restart_points(
     record: ExperimentRecord, plan: Plan, benchmarks: Sequence[BoundBenchmark]
 ) -> dict[str, RestartPoint]:
-    """What is there of the runs of an experiment, by run, after `ExperimentRecord.recover`.
+    """The restart points of an experiment's runs, by run, after `ExperimentRecord.recover`.
 
     Raises:
         StoreError, ConfigError: a record can't be read.
@@ -161,7 +161,7 @@ def restart_points(
 
 
 def _count_once(session: Session) -> None:
-    """Tell the budget what was used twice, as far as that can be read; what can't be counts as it was spent."""
+    """Give the budget the usage of repeated work, as far as that can be read; unreadable parts count as spent."""
     budget = session.budget
     if budget is None:
         return

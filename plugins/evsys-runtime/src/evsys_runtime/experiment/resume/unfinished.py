@@ -32,8 +32,8 @@ _JUDGED = (COMPLETE, "invalid")
 class Unfinished:
     """An experiment that may continue: its record, its project, how it was launched.
 
-    `overrides` are its `--set` options, `adjusted` those of them given to continue, `parent` the experiment that it belongs to. `complete` is True where there is
-    nothing left to do, as far as its status tells.
+    `overrides` are its `--set` options, `adjusted` those of them given to continue, `parent` the experiment that it
+    belongs to. `complete` is True if there is nothing left to do according to its status.
     """
 
     directory: Path
@@ -129,8 +129,8 @@ def newest_unfinished(
         tell: gets a line for each newer one that can't be read, and so is passed over.
 
     Raises:
-        ConfigError: there is none; names those that can't be read.
-        StoreError: processes are at all of them; names one.
+        ConfigError: there isn't one; names those that can't be read.
+        StoreError: processes are working on all of them; names one.
     """
     held: Path | None = None
     unread: list[str] = []

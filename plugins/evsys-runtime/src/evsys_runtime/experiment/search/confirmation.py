@@ -115,7 +115,9 @@ def _seeds(session: Session, winner: Comparison, deviation: RunDeviation | None)
 
 
 def _interim_conclusion(session: Session) -> tuple[Conclusion, RunDeviation | None]:
-    """What the arms that the experiment compares say, before anything is confirmed, and how far runs of similar recipes differ."""
+    """The conclusion from the compared arms, before anything is confirmed, and the deviation between runs of
+    similar recipes.
+    """
     plan = session.plan
     results = [session.results[arm.run_id] for arm in plan.arms if arm.run_id in session.results]
     if same_orders(results):
@@ -138,7 +140,7 @@ def _winner(conclusion: Conclusion) -> Comparison | None:
 
 
 def confirming_of(session: Session) -> Confirming | None:
-    """What an experiment's confirmation asks; None where none was begun.
+    """The question of an experiment's confirmation; None if none was begun.
 
     Raises:
         StoreError: its proposal can't be read.

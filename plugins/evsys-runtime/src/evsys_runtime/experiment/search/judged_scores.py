@@ -26,7 +26,7 @@ class JudgedScore:
 
 
 def judged_scores(record: ExperimentRecord, repeat: int) -> dict[int, list[JudgedScore]]:
-    """What is on record of one repeat of each arm, by the arm's number.
+    """The recorded scores of one repeat of each arm, by the arm's number.
 
     Raises:
         StoreError: it can't be read.

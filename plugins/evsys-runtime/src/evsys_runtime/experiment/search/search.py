@@ -109,13 +109,15 @@ class Searching:
         return next((one["n"] for one in _proposals(session) if one.get("name") == name), None)
 
     def history(self, session: Session, repeat: int) -> list[Entry]:
-        """What the search is told now, with the scores in the training of one repeat."""
+        """The search's present history, with the scores in the training of one repeat."""
         return history_of(session, repeat=repeat)
 
     # --- one proposal ---------------------------------------------------------------------------------------------
 
     def _propose(self, history: Sequence[Entry]) -> list[tuple[Mapping[str, Any], str]]:
-        """What is proposed now, and by whom. The referee takes its share of the places that the search wants to fill."""
+        """The present proposals, and their source. The referee takes its share of the places that the search wants
+        to fill.
+        """
         kind, space = self.planned.spec.kind, self.planned.space.axes
         with boundary("search", kind):
             asked = [_values(one, kind) for one in self.search.ask(history, space)]
@@ -228,12 +230,12 @@ def _proposals(session: Session) -> list[Proposal]:
 
 
 def history_of(session: Session, proposals: Sequence[Proposal] | None = None, repeat: int = 0) -> list[Entry]:
-    """What was proposed and what became of it, as a search receives it.
+    """The proposals and their results, as a search receives them.
 
     Args:
         session: the experiment.
         proposals: those on record, and any that are about to be.
-        repeat: whose scores in training are told, where arms are repeated.
+        repeat: whose scores in training are given, if arms are repeated.
     """
     told: list[Entry] = []
     success = session.plan.success

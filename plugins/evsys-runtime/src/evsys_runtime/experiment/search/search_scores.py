@@ -28,7 +28,7 @@ __all__ = ["ScoreJudge", "register_judge"]
 
 
 _LOOK_SECONDS = 0.1
-"""Time between two looks at what is being scored; a score that this run made is told of at once."""
+"""Time between two looks at running evaluations; scores of this run are reported at once."""
 
 
 def register_judge(session: Session, arm: ArmConfig, hooks: HookManager) -> None:

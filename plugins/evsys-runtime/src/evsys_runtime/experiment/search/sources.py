@@ -1,4 +1,4 @@
-"""What adds arms to those of the file, in the order in which it is asked."""
+"""The sources that add arms to those of the file, in the order in which they are asked."""
 
 from __future__ import annotations
 

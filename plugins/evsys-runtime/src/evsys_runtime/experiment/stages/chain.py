@@ -20,9 +20,11 @@ __all__ = ["Start", "merge_stages", "resulting_weights", "start_of"]
 
 @attrs.frozen(kw_only=True)
 class Start:
-    """Where a run begins: its model, and the checkpoint that its weights are loaded from, None for those of the base model.
+    """The starting point of a run: its model, and the checkpoint that its weights are loaded from, None for those
+    of the base model.
 
-    `follows` is, of a later stage, the run whose selected or last weights these are, with the hashes of their files.
+    `follows` is, of a later stage, the run whose selected or last weights these are, with the hashes of their
+    files.
     """
 
     model: ModelSpec
@@ -31,19 +33,20 @@ class Start:
 
     @property
     def weights(self) -> Mapping[str, object] | None:
-        """What tells these weights from others; None for those of the base model."""
+        """The identity of these weights; None for those of the base model."""
         if self.follows is not None:
             return {"files": self.follows["files"]}
         return None if self.checkpoint is None else dict(self.checkpoint.state)
 
 
 def start_of(session: Session, arm: ArmConfig, model: ModelSpec) -> Start:
-    """Where a run begins: a later stage with the weights that the stage before it ended with, and an optimiser of its own.
+    """The starting point of a run: for a later stage the final weights of the stage before it, with a new
+    optimiser.
 
     Args:
-        session: whose arm it is.
+        session: of the experiment.
         arm: the run.
-        model: the one that its file asks for.
+        model: the one of its file.
 
     Raises:
         RunError: the stage before it kept no weights.

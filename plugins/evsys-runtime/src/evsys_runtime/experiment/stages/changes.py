@@ -70,10 +70,10 @@ class Limit:
         return None
 
     def outcome(self, change: Change, difference: Paired, level: float) -> tuple[LossOutcome, float]:
-        """What the tasks say of the limit, with the p-value of the test for a larger loss.
+        """The outcome for the limit, with the p-value of the test for a larger loss.
 
-        The null hypothesis of each side is the limit itself. The p-values are the verdict's, which are two-sided, so a one-sided
-        error of `level` is never exceeded.
+        The null hypothesis of each side is the limit itself. The p-values are the verdict's, which are two-sided,
+        so a one-sided error of `level` is never exceeded.
         """
         margin, tested = (
             (self.value, difference) if self.name == "maximum_loss" else (0.0, self._contrast(change))
@@ -84,7 +84,7 @@ class Limit:
         return ("within" if claim_p("no_worse", margin, tested) <= level else "undecided"), p_value
 
     def _contrast(self, change: Change) -> Paired:
-        """What is left beyond the share that has to be: `now - share * then`, or `then - share * now` where less is better.
+        """The margin beyond the required share: `now - share * then`, or `then - share * now` if less is better.
 
         A difference of means in place of a ratio, whose mean over noisy scores is biased.
         """

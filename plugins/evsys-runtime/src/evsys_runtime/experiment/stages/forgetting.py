@@ -1,4 +1,6 @@
-"""What is left of earlier datasets: the score of each one's benchmark after each stage, and when too little is left to continue."""
+"""Forgetting of earlier datasets: the score of each one's benchmark after each stage, and the stop if too little is
+retained.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from evsys_stats.ranges import Range
 __all__ = ["START", "forgetting_of", "stop_reason"]
 
 START = "start"
-"""What the column of the starting weights is called."""
+"""The name of the column of the starting weights."""
 
 
 @attrs.frozen(kw_only=True)

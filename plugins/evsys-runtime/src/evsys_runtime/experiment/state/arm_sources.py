@@ -1,7 +1,7 @@
 """Arms that the file doesn't list: those that a search proposes, those that confirm a winner.
 
-What a source decides is written to proposals.jsonl before any of its arms begins, and read from there when the experiment is
-resumed: a decision is made once, whatever is cut off behind it.
+Decisions of a source are written to proposals.jsonl before any of its arms begins, and read from there when the
+experiment is resumed: a decision is made once, regardless of later interruptions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What experiment.json and run.json say from the beginning: what is asked for, and how it was launched."""
+"""The first contents of experiment.json and run.json: the requested experiment, and how it was launched."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = [
 ]
 
 KEPT_OPTIONS = ("fail_fast", "skip_grader_check", "no_cache")
-"""Options that a resumed experiment has as it began, unless it is told otherwise."""
+"""Options that a resumed experiment has as it began, unless they are given again."""
 
 
 def experiment_facts(
     plan: Plan, options: Options, benchmarks: Sequence[BoundBenchmark], forks: Path | None
 ) -> Mapping[str, Any]:
-    """What experiment.json says of an experiment from its beginning."""
+    """The first contents of experiment.json."""
     metadata = plan.experiment.metadata
     beside = plan.project_root / plan.experiment.output_dir / "experiment"
     return {
@@ -62,7 +62,7 @@ def experiment_facts(
 
 
 def benchmark_facts(benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
-    """What experiment.json says of the benchmark entries of an experiment or an evaluation."""
+    """The part of experiment.json about the benchmark entries of an experiment or an evaluation."""
     return {
         "benchmarks": {
             b.name: {"split": b.split, "hash": b.benchmark_hash, "verifier_hash": b.verifier_hash}
@@ -82,7 +82,7 @@ def asked_facts(plan: Plan) -> Mapping[str, Any]:
 
 
 def arm_facts(arm: ArmConfig) -> dict[str, Any]:
-    """What experiment.json says of a planned run."""
+    """The part of experiment.json about a planned run."""
     facts = {"run_id": arm.run_id, "arm": arm.name, "repeat": arm.repeat}
     if arm.stage is not None:
         facts["stage"] = arm.stage.label
@@ -90,7 +90,7 @@ def arm_facts(arm: ArmConfig) -> dict[str, Any]:
 
 
 def run_facts(arm: ArmConfig, *, dry: bool) -> dict[str, Any]:
-    """What run.json says of a run from its beginning."""
+    """The first contents of run.json."""
     return {
         "arm": arm.name,
         "repeat": arm.repeat,
@@ -103,12 +103,13 @@ def run_facts(arm: ArmConfig, *, dry: bool) -> dict[str, Any]:
 def launch_facts(
     directory: Path, project_root: Path, overrides: Sequence[str], options: Any, forks: Path | None = None
 ) -> dict[str, Any]:
-    """What experiment.json says of how an experiment was launched, for whoever resumes it.
+    """The part of experiment.json about how an experiment was launched, for resuming it.
 
     Args:
-        directory: the experiment's folder, or one alongside it: the project's path is relative to it, so that both can move.
-        project_root: what paths of the file start from.
-        overrides: the `--set` options; of those with a secret only that there is one is kept.
+        directory: the experiment's folder, or one alongside it: the project's path is relative to it, so that both
+            can move.
+        project_root: the start of relative paths of the file.
+        overrides: the `--set` options; one with a secret is kept without its value.
         options: an experiment's `Options`.
         forks: the experiment that this one branches off from.
     """

@@ -1,4 +1,4 @@
-"""What Python code puts in place of parts of an experiment: a store, a runner, benchmarks, model clients."""
+"""The parts of an experiment that Python code may replace: a store, a runner, benchmarks, model clients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class EvsysStore(Store, Protocol):
-    """Where an experiment pulls datasets from that are neither in the project nor in its cache.
+    """The source of datasets that are neither in the project nor in its cache.
 
     Nothing is written to it: the record of an experiment is local.
     """

@@ -26,16 +26,17 @@ TOLD_BY_PROGRESS = frozenset(
         "evaluation.metric_failed",
     }
 )
-"""Events of the log that it tells people of, so that the log's console doesn't say them again."""
+"""Events of the log that the progress display shows, so that the log's console doesn't repeat them."""
 
 HOOK_SECONDS = 300.0
 """How long a listener may take each time; `watchdog.floor_seconds` where that is less."""
 
 
 def run_listeners(session: Session, log: Log, hung: Callable[[str], None] | None = None) -> HookManager:
-    """The listeners of an experiment or a run: the ambient plugins, and new instances of the file's callbacks, so runs share no callback state.
+    """The listeners of an experiment or a run: the ambient plugins, and new instances of the file's callbacks, so
+    runs share no callback state.
 
-    `log` is told of those that fail, `hung` of those that don't come back.
+    `log` gets those that fail, `hung` those that don't return.
     """
     seconds = min(HOOK_SECONDS, session.plan.experiment.watchdog.floor_seconds)
     manager = session.ambient.child(log=log, seconds=seconds, hung=hung)

@@ -67,7 +67,7 @@ class LogStoreListener:
         await self._write("metrics", ctx, step=step, group="training", values=dict(metrics))
 
     async def evsys_checkpoint_saved(self, ctx: RunContext, checkpoint: Checkpoint) -> None:
-        """Where a checkpoint is."""
+        """Store the path of a checkpoint."""
         await self._write("checkpoint", ctx, step=checkpoint.step, path=str(checkpoint.directory))
 
     async def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:

@@ -24,7 +24,7 @@ DRY_TASKS = 4
 
 
 class OptionKeys(TypedDict, total=False):
-    """What `Experiment` takes by keyword; see `Options`."""
+    """The keyword arguments of `Experiment`; see `Options`."""
 
     dry: bool
     fail_fast: bool
@@ -48,10 +48,11 @@ class Options:
         skip_grader_check: don't try the benchmarks' verifiers before anything is trained.
         no_cache: score everything again, and keep no result for later.
         store: serves data by id or name, see `EvsysStore`; None means the file's `data_store`, where it has one.
-        train_fn: trains `cfg.runs` and returns a result for each, sync (then in a thread) or async; by default `run_experiment`.
+        train_fn: trains `cfg.runs` and returns a result for each, sync (then in a thread) or async; by default
+            `run_experiment`.
         benchmark: what arms are scored on, in place of the file's `metadata.benchmark`.
-        inference_factory: called with the result and the run of each arm that completed; makes the client that its trained model is
-            scored through.
+        inference_factory: called with the result and the run of each arm that completed; makes the client that its
+            trained model is scored through.
     """
 
     dry: bool = False
@@ -66,7 +67,7 @@ class Options:
 
 
 def injected_names(options: Options) -> list[str]:
-    """What was injected that decides results, and that a record can't hold."""
+    """The names of injected parts that decide results, and that a record can't hold."""
     return [name for name in ("train_fn", "benchmark", "inference_factory") if getattr(options, name)]
 
 

@@ -26,12 +26,12 @@ _LOOKS = "this looks like a secret, and the record keeps this text"
 
 
 def refuse_secrets(plan: Plan) -> None:
-    """Refuse a plan whose record would tell a secret.
+    """Refuse a plan whose record would contain a secret.
 
-    Under a key that names a secret (`api_key`) one may come by `--set`, since the record hides what is there.
+    Under a key that names a secret (`api_key`) one may come by `--set`, since the record hides its value.
 
     Raises:
-        ConfigError: each secret where it stands: line and key of the file, or the option that brought it.
+        ConfigError: the place of each secret: line and key of the file, or the option that brought it.
     """
     redactor, document = redactor_of(plan), plan.document
     found = [
@@ -60,7 +60,7 @@ def _secrets_in_file(document: Document, redactor: Redactor) -> Iterator[Problem
 
 
 def _secrets_in_tree(document: Document, redactor: Redactor) -> Iterator[Problem]:
-    """What the file spells with escapes, so that its text doesn't show it."""
+    """Secrets that the file spells with escapes, so that its text doesn't show them."""
     shown = {name for name, _, _ in leaks_in(document.text, redactor)}
     for path, text in _texts(document.tree):
         for name in redactor.leaked(text):

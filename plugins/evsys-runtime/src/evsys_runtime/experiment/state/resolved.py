@@ -1,4 +1,4 @@
-"""What resolved.json holds: the experiment as it runs, with nothing left to know by heart."""
+"""The contents of resolved.json: the experiment as it runs, with all defaults spelled out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ADJUSTABLE = ("budget", "max_concurrent_arms", "watchdog")
 
 _ARMS = ("run", "runs", "matrix", "base_run")
 _PURPOSES = ("run", "data", "model", "data_order")
-"""What an arm's seed is split into; `data_order` is that of the first epoch."""
+"""The seeds that an arm's seed is split into; `data_order` is that of the first epoch."""
 
 
 def resolved_tree(
@@ -98,7 +98,7 @@ def _run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
 
 
 def _harness(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
-    """What the run acts in, in training and in the scorings of entries that name nothing of their own."""
+    """The harness of the run, in training and in the evaluations of entries without one of their own."""
     harness = harness_of(arm.run, resolver.built("algorithm", arm.run.algorithm))
     tree = resolver.fields(harness, skip=("trains",))
     return {**tree, "agent": tree["agent"] or _default_plugin(resolver, "agent", DEFAULT_AGENT)}
@@ -153,7 +153,7 @@ def with_confirm_seeds(plan: Plan, seeds: int | None) -> Plan:
 
 
 def recorded_resolution(record: ExperimentRecord) -> dict[str, Any] | None:
-    """What the experiment was in full when it began; None where it was killed before it said so, or the file is damaged."""
+    """The resolved experiment when it began; None if it was killed before writing it, or the file is damaged."""
     path = record.directory / "resolved.json"
     if not path.exists():
         return None

@@ -33,7 +33,8 @@ class ArmRole:
         name: `teacher` or `reference`.
         backend: where it is; the run's own backend is made again for it. A service's inference client where `served`.
         model: which one.
-        start: the checkpoint that its weights come from; None for those of the base model, or what the backend fetches.
+        start: the checkpoint that its weights come from; None for those of the base model, or what the backend
+            fetches.
         files: the hashes of that checkpoint's files.
     """
 
@@ -54,7 +55,7 @@ class ArmRole:
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What the record says of it."""
+        """Its description in the record."""
         return {
             "model": self.model.name,
             "weights": self.model.init_from_checkpoint,
@@ -91,7 +92,7 @@ def roles_of(arm: ArmConfig, algorithm: Algorithm, project_root: Path) -> tuple[
 
 
 def _manifest(role: RoleConfig, project_root: Path) -> Mapping[str, Any]:
-    """What a checkpoint of ours says of itself; empty for anything else, which looking it up judges."""
+    """The manifest of a checkpoint of ours; empty for anything else, which the look-up checks."""
     folder = role.model.init_from_checkpoint
     if folder is None or "://" in folder:
         return {}
@@ -102,7 +103,7 @@ def _manifest(role: RoleConfig, project_root: Path) -> Mapping[str, Any]:
 
 
 def _lora(kept: Mapping[str, Any]) -> LoraSpec | None:
-    """What it was trained with; None where no one says, and the run's own is taken."""
+    """The adapter that it was trained with; None if unknown, and the run's own is used."""
     try:
         return structure(ModelSpec, kept["manifest"]["model"]).lora
     except (KeyError, ConfigError):

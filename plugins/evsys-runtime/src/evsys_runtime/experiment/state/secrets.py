@@ -1,4 +1,4 @@
-"""What an experiment's file keeps secret, and results without it: they are printed and piped into files as well."""
+"""The secrets of an experiment's file, and results without them, since they are printed and piped into files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def redactor_of(plan: Plan) -> Redactor:
 
 
 def redact_override(override: str) -> str:
-    """A `path=value` as the record tells it: without the values of secrets."""
+    """A `path=value` as recorded: without the values of secrets."""
     name, value = secret_key(override)
     if not any(True for _ in _secrets(value, name)):
         return override
@@ -58,7 +58,7 @@ def secret_key(override: str) -> tuple[str, Any]:
 
 
 def _secrets(value: Any, name: str) -> Iterator[str]:
-    """Texts below a key that names a secret, as `Redactor.tree` hides them; `${NAME}` tells none."""
+    """Texts below a key that names a secret, as `Redactor.tree` hides them; `${NAME}` doesn't contain one."""
     if isinstance(value, str):
         if value and is_secret_name(name) and not placeholders.names_in(value):
             yield value
@@ -71,7 +71,7 @@ def _secrets(value: Any, name: str) -> Iterator[str]:
 
 
 def refuse_secret_rows(lines: Iterable[bytes], redactor: Redactor) -> None:
-    """Refuse rows in which a secret stands: the record keeps them as they are.
+    """Refuse rows with a secret: the record keeps them unchanged.
 
     Raises:
         DataError: names the row and the secret, not its value.

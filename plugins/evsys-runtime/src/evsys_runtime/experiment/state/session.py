@@ -39,10 +39,10 @@ class ArmSource(Protocol):
     name: str
 
     def propose(self, session: Session, running: int) -> Sequence[Mapping[str, Any]]:
-        """What to add, as plain values that `arms` makes arms of; empty where there is nothing to add now.
+        """Propose additions, as plain values that `arms` makes arms of; empty if there is nothing to add now.
 
-        It is asked while there is room for another arm and none is waiting. A later source is asked only where nothing runs and
-        those before it add nothing.
+        It is asked while there is room for another arm and none is waiting. A later source is asked only if nothing
+        runs and those before it add nothing.
         """
         ...
 
@@ -58,17 +58,19 @@ def run_id_of(arm: ArmConfig) -> str:
 
 @attrs.define(kw_only=True, eq=False)
 class Session:
-    """What the arms of one experiment share. Nothing here is global: two sessions in one process don't meet.
+    """The state shared by the arms of one experiment. Nothing here is global: two sessions in one process don't
+    meet.
 
-    `plan` grows by the arms that `sources` add while the experiment runs.
-    `ambient` has the listeners that plugins bring, `hooks` those of the experiment as a whole; a run has its own from
-    `run_listeners`. `untrained` holds scores of starting weights by what they depend on, so each is made once. `compared` does
-    the same for API models, which the arm scores that comes so far first. `simulated` has the backends that only imitate a model.
-    `repeated` has the arms of which it was told that an earlier experiment has them, each with that one.
-    `budget` is what may still be spent, None without limits; `budgets` has the part of each started arm. `watched` has the watchdog of each arm under way. `earlier` knows the runs of other experiments. `restart_points` is what earlier
-    attempts at the runs left, by run, where the experiment is resumed, and `datasets` are rows that were loaded already.
-    `stopping` says why the arms under way are ended, where one of them failed and `fail_fast` is set; `down` why they have
-    failed, where a service stays down that they need.
+    `plan` grows by the arms that `sources` add while the experiment runs. `ambient` has the listeners that plugins
+    bring, `hooks` those of the experiment as a whole; a run has its own from `run_listeners`. `untrained` holds
+    scores of starting weights by the facts that they depend on, so each is made once. `compared` does the same for
+    API models, which the first arm to get there evaluates. `simulated` has the backends that only imitate a model.
+    `repeated` has the arms reported as repetitions of earlier runs, each with its earlier experiment. `budget` has
+    the limits, None without any; `budgets` has the part of each started arm. `watched` has the watchdog of each arm
+    under way. `earlier` knows the runs of other experiments. `restart_points` has those of earlier attempts, by
+    run, if the experiment is resumed, and `datasets` are rows that were loaded already. `stopping` says why running
+    arms are ended, if one of them failed and `fail_fast` is set; `down` why they have failed, if a service that
+    they need stays down.
     """
 
     plan: Plan

@@ -1,4 +1,4 @@
-"""What the scores of an arm's untrained weights depend on: arms for which that is the same have one score."""
+"""The facts that the scores of an arm's untrained weights depend on: arms with equal ones share one score."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def untrained_keys(session: Session, arm: ArmConfig) -> Iterable[str]:
 
 
 def untrained_key(arm: ArmConfig, benchmark: BoundBenchmark, registry: Registry, seeds: Seeds) -> str:
-    """What the score of starting weights depends on: model, weights, backend, benchmark, sampling.
+    """A key of the facts that the score of starting weights depends on: model, weights, backend, benchmark,
+    sampling.
 
-    The adapter isn't part of it: before the first step it changes nothing. The seed is where samples are drawn, so that a
-    repeat is compared with scores that its own sampling seeds made.
+    The adapter isn't part of it: before the first step it changes nothing. The seed is part of it if samples are
+    drawn, so that a repeat is compared with scores of its own sampling seeds.
     """
     drawn = benchmark.sampling.temperature > 0
     model = arm.run.model

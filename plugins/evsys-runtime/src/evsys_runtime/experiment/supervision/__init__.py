@@ -1,1 +1,1 @@
-"""What ends an experiment from outside or from within: signals, stalls, a blocked loop."""
+"""Ends of an experiment from outside or from within: signals, stalls, a blocked loop."""

@@ -1,6 +1,8 @@
-"""Sees from a thread when the event loop itself is blocked, by a plugin that computes or waits in it without `await`.
+"""Sees from a thread when the event loop itself is blocked, by a plugin that computes or waits in it without
+`await`.
 
-Nothing in the loop can notice that, nor end it: Python has no way to end a call from outside. So it is put on record, and told.
+Nothing in the loop can notice that, nor end it: Python has no way to end a call from outside. So it is recorded and
+reported.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ class BlockedLoop:
 
     Attributes:
         loop: the loop, which runs in the thread `identity`.
-        seconds: of standing still after which `dump` is called; after twice as many `tell` is. Each once in a row, with the
-            words for it.
+        seconds: of standing still after which `dump` is called; after twice as many `tell` is. Each once in a row,
+            with the words for it.
         clock: seconds, of any thread.
     """
 

@@ -47,18 +47,18 @@ def run_to_end[T](
     instead: str,
     tell: Callable[[str], None] | None = None,
 ) -> T:
-    """Run a coroutine in a loop of its own. What it leaves behind is ended, or after some seconds left running.
+    """Run a coroutine in a loop of its own. Tasks left behind are cancelled, or after some seconds left running.
 
     Args:
         start: makes the coroutine.
-        call: what was called, for the message.
-        instead: what to write where a loop runs already.
-        tell: told what is left running; by default that is a `RuntimeWarning`.
+        call: the called function, for the message.
+        instead: the code to write if a loop runs already.
+        tell: called with the tasks left running; by default that is a `RuntimeWarning`.
 
     Raises:
         RuntimeError: an event loop runs in this thread already.
         KeyboardInterrupt: Ctrl-C, once the coroutine was cancelled.
-        Abandoned: Ctrl-C again, before it was; what it does is left where it is.
+        Abandoned: Ctrl-C again, before it was; its work is left as it is.
         Terminated: SIGTERM or SIGHUP, likewise.
     """
     try:

@@ -1,4 +1,4 @@
-"""What asks a process to end (a closed terminal, a scheduler, `kill`) as what Ctrl-C is: the run stops where it is, and its
+"""Treats requests to end the process (a closed terminal, a scheduler, `kill`) like Ctrl-C: the run stops, and its
 record says so.
 """
 
@@ -73,7 +73,7 @@ def asked_to_stop(exc: BaseException) -> bool:
 
 
 def interruption() -> Interruption:
-    """What ended the work of this task, once it is cancelled."""
+    """The interruption that ended the work of this task, once it is cancelled."""
     return _current.get() or Interruption()
 
 

@@ -1,4 +1,4 @@
-"""Where everything is that doesn't move: the stacks of waiting tasks and of threads, as text."""
+"""Locates stalled work: the stacks of waiting tasks and of threads, as text."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ _FRAMES = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", 
 
 
 def tasks_where(belongs: Callable[[asyncio.Task[Any]], bool]) -> list[asyncio.Task[Any]]:
-    """The tasks of every event loop that aren't done, of whatever thread; asyncio itself only tells those of one loop."""
+    """The tasks of every event loop that aren't done, of all threads; asyncio itself only lists those of one loop."""
     # Not isinstance, which asks an object what it claims to be: that may run anyone's code.
     found = [item for item in gc.get_objects() if issubclass(type(item), asyncio.Task)]
     return sorted((task for task in found if not task.done() and belongs(task)), key=lambda t: t.get_name())
 
 
 def stack_of(task: asyncio.Task[Any]) -> Stack:
-    """From a task's own coroutine to the innermost that it waits in; asyncio itself only tells the outermost of them."""
+    """From a task's own coroutine to the innermost that it waits in; asyncio itself only shows the outermost of
+    them.
+    """
     found: Stack = []
     seen: set[int] = set()
     waits: Any = task.get_coro()
@@ -51,7 +53,7 @@ def _inside(waits: Any) -> Any:
 
 
 def thread_stack(identity: int) -> Stack:
-    """Where a thread is now; empty for one that has ended."""
+    """The stack of a thread; empty for one that has ended."""
     frame = sys._current_frames().get(identity)  # noqa: SLF001 - the documented way
     return list(traceback.walk_stack(frame))[::-1] if frame is not None else []
 
@@ -66,7 +68,7 @@ def place_of(stack: Stack, *, known: Callable[[FrameType], bool]) -> str | None:
 
 
 def place_in_threads(*, known: Callable[[FrameType], bool]) -> str | None:
-    """Where code is that evsys runs in a thread; None where that is nowhere, or in several places."""
+    """The place of code that evsys runs in a thread; None if there is none, or there are several."""
     found = set()
     for identity in sys._current_frames():  # noqa: SLF001 - the documented way
         stack = thread_stack(identity)

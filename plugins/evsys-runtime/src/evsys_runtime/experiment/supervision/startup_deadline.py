@@ -1,4 +1,4 @@
-"""What is done before runs have their watchdogs: told while it lasts long, and given up where it never ends."""
+"""Supervises the work before runs have their watchdogs: reported if it lasts long, and given up if it never ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evsys_runtime.places import is_known
 __all__ = ["beforehand"]
 
 TOLD_AFTER_SECONDS = 60.0
-"""After so long what is waited for is told, on standard error: there is no record yet that could say so."""
+"""Time after which a wait is reported on standard error, since there is no record yet."""
 
 
 @asynccontextmanager

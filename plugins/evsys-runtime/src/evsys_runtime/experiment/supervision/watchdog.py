@@ -1,9 +1,9 @@
-"""The watchdog of one attempt at an arm: what doesn't move any more is put on record, and ended.
+"""The watchdog of one attempt at an arm: a stalled attempt is recorded and ended.
 
-A sign of life is a heartbeat of the algorithm, a finished step, a line of the record, rows that come in. Where none comes for
-`factor` times the median step, at least for `floor_seconds`, the stacks of the arm's tasks and of all threads go into
-its record, and its work is cancelled. Time in which the event loop itself was blocked counts for no one: who could have moved
-then? `blocking.py` looks at that from a thread.
+A sign of life is a heartbeat of the algorithm, a finished step, a line of the record, incoming rows. If none comes
+for `factor` times the median step, at least for `floor_seconds`, the stacks of the arm's tasks and of all threads
+go into its record, and its work is cancelled. Time in which the event loop itself was blocked doesn't count, since
+nothing could have moved; `blocking.py` watches that from a thread.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ STEPS = 101
 """Steps whose median counts, the last ones."""
 
 LATE_SECONDS = 1.0
-"""A watchdog that wakes up so much too late was kept from it, as everybody else was."""
+"""A watchdog that wakes up this late was blocked, as was everything else."""
 
 CHANCE_SECONDS = 60.0
-"""What everybody has to show that they move after that, at most half of the bound."""
+"""The time for everything to show progress after that, at most half of the bound."""
 
 _watched: ContextVar[object] = ContextVar("evsys_watched", default=None)
 
@@ -67,14 +67,14 @@ class Watchdog:
     """Watches the work of one arm.
 
     Attributes:
-        run_id: whose work it is.
-        settings: what the experiment file says.
-        keep: puts stacks on record.
+        run_id: of the arm.
+        settings: of the experiment file.
+        keep: records stacks.
         seal: closes the record to work that can't be ended.
         clock: seconds.
         stalled: why the work was ended, once it was.
-        place: where it stood still.
-        left_running: it couldn't be ended, and may still be at it.
+        place: where it stalled.
+        left_running: it couldn't be ended, and may still be running.
     """
 
     run_id: str
@@ -110,7 +110,9 @@ class Watchdog:
         self.beat()
 
     def follow(self, count: Callable[[], int]) -> None:
-        """What `count` returns changes while something moves, such as the number of rows read. It is only asked now and then."""
+        """The value of `count` changes while there is progress, such as the number of rows read. It is only called
+        now and then.
+        """
         self._counts.append(count)
 
     def allow(self, seconds: Callable[[], float]) -> None:
@@ -175,8 +177,8 @@ class Watchdog:
     async def _enter[T](
         self, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> tuple[T | None, BaseException | None]:
-        """What came of the work; a `SystemExit` of a plugin would end the event loop, were it to leave a task, and a
-        `CancelledError` that no one had asked for would lose its place.
+        """The outcome of the work; a `SystemExit` of a plugin would end the event loop if it left a task, and an
+        unrequested `CancelledError` would lose its place.
         """
         _watched.set(self)
         try:
@@ -215,7 +217,7 @@ class Watchdog:
             outcome.give_up()
 
     def _count(self) -> None:
-        """What moved since the last look counts as if it had just now."""
+        """Progress since the last look counts as if it were made now."""
         counted = [count() for count in self._counts]
         if self._elsewhere or counted != self._counted:
             self._counted = counted

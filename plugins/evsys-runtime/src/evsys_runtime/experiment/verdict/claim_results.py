@@ -1,4 +1,4 @@
-"""What the numbers say of the claim about each arm, as a checkpoint and as a recipe."""
+"""The outcome of the claim about each arm, as a checkpoint and as a recipe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def bounded_claims(
 def claim_results(
     question: Question, compared: Sequence[ComparedArm], comparisons: Sequence[Comparison]
 ) -> tuple[ClaimResult, ...]:
-    """What holds of each arm that could be compared: of the trained checkpoint, then of its recipe where that can be known."""
+    """The claims about each arm that could be compared: about the trained checkpoint, then about its recipe if
+    possible.
+    """
     found = []
     for subject in ("checkpoint", "recipe"):
         claims = [one.paired if subject == "checkpoint" else one.recipe for one in compared]

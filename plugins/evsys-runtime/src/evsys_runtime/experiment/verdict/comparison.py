@@ -89,7 +89,7 @@ class ComparedArm:
 
     @property
     def strongest(self) -> Paired | None:
-        """What the outcome hangs on: the claim about the recipe where one can be made."""
+        """The claim that decides the outcome: the one about the recipe if there is one."""
         return self.recipe or self.paired
 
 
@@ -238,13 +238,13 @@ def largest_difference(
     base: ArmScore,
     rewards: Range | None = None,
 ) -> float | None:
-    """The largest difference that a task can have; None where that isn't known.
+    """The largest difference that a task can have; None if unknown.
 
     Args:
         possible: the values that the metric can have, given the range of rewards.
-        arm: one of those that are compared.
+        arm: one of the two.
         base: the other one.
-        rewards: their range, where it is known; else the rewards that were seen have to tell.
+        rewards: their range, if known; else the range of the observed ones.
     """
     zero_one = (0.0, 1.0) if arm.zero_one and base.zero_one else None
     values = possible(rewards or zero_one)
@@ -363,7 +363,7 @@ def _uncompared(compared: ComparedArm) -> Comparison:
 
 
 def _merge_reasons(reasons: Sequence[str]) -> str:
-    """What runs say, each `RUN: WHY`, with the runs of which the same is said in one place."""
+    """The reasons of runs, each `RUN: WHY`, with the runs of the same reason in one place."""
     runs: dict[str, list[str]] = {}
     for reason in dict.fromkeys(reasons):
         run, _, why = reason.partition(": ")

@@ -65,13 +65,16 @@ def conclude(
     Args:
         question: None when the experiment names nothing to decide by.
         results: every arm at every reached repeat, failed ones included.
-        planned: how many repeats of each arm that is compared were planned; by default those in `results`. An arm that was never reached
-            counts in every correction.
+        planned: how many repeats of each arm that is compared were planned; by default those in `results`. An arm
+            that was never reached counts in every correction.
         warnings: what weakens the conclusion, found on the way.
-        flagged: tasks of the benchmark that decides that are among training rows; the verdict is then given without them as well.
-        confirming: what was asked of the winner again; None where nothing was. Its runs then decide, and have no part in the rest.
+        flagged: tasks of the benchmark that decides that are among training rows; the verdict is then given without
+            them as well.
+        confirming: what was asked of the winner again; None where nothing was. Its runs then decide, and have no
+            part in the rest.
         deviation: how far training runs of similar recipes on record differ; None where too few are known.
-        noise: how far equal runs of the baseline fall apart, here or in an earlier experiment; None where no one knows.
+        noise: how far equal runs of the baseline fall apart, here or in an earlier experiment; None where no one
+            knows.
         allow_leak: decide although more than `MOST_LEAKED` of the tasks are flagged; the conclusion is marked.
     """
     usage = sum((result.usage for result in results), Usage())
@@ -252,7 +255,7 @@ def _make_decision(
 def _checkpoint_claim(
     question: Question, checkpoints: Sequence[Comparison], compared: Sequence[ComparedArm]
 ) -> str:
-    """What holds of the trained models, where it isn't known whether the next run of their recipe is like them."""
+    """The claim about the trained models, if it isn't known whether the next run of their recipe is like them."""
     winners = [c.arm for c in checkpoints if c.outcome == "win"]
     if not winners:
         return ""
@@ -293,7 +296,7 @@ def test_looks(results: Sequence[ArmResult]) -> dict[str, int]:
 
 
 def _weaknesses(decided: _Decision, results: Sequence[ArmResult]) -> list[str]:
-    """What to keep in mind; a failed arm is listed with its failure only."""
+    """Warnings about the conclusion; a failed arm is listed with its failure only."""
     failed = {result.arm for result in results if result.failure is not None}
     lines = [
         f"{c.arm} has no score that counts: {c.reason}"
@@ -358,7 +361,7 @@ def _with_costs(
 
 
 def _settle(question: Question, decided: _Decision, confirming: Confirming | None) -> Advice | None:
-    """What would settle an open verdict; where a winner was tried again and that is open, what would settle that."""
+    """Advice to settle an open verdict, or an open confirmation."""
     again = decided.again
     if confirming is not None and again is not None and again.comparisons[0].outcome == "inconclusive":
         return _settling_advice(confirming.question, again, winners=())

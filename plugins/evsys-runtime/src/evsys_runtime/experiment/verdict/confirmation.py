@@ -19,9 +19,9 @@ __all__ = ["Confirming", "confirmed_verdict", "repeat_words"]
 
 @attrs.frozen(kw_only=True)
 class Confirming:
-    """What is asked again: the question on the entry that decides, and how many runs of whom were planned.
+    """A confirmation's question: that on the deciding entry, and the number of planned runs of each side.
 
-    `seeds_reason` is why there are so many seeds, None where the file gives their number.
+    `seeds_reason` says why there are so many seeds, None if the file gives their number.
     """
 
     question: Question
@@ -82,7 +82,7 @@ def confirmed_verdict(
 
 
 def repeat_words(seeds: int) -> str:
-    """What became of a winner, in two or three words."""
+    """The outcome of a confirmation, in two or three words."""
     return "evaluated again" if seeds == 0 else "retrained"
 
 

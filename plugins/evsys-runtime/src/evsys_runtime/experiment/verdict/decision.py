@@ -17,13 +17,13 @@ __all__ = ["best_held", "subject_limit", "subject_of", "verdict_of"]
 
 
 def subject_of(comparisons: Sequence[Comparison]) -> Subject | None:
-    """What a verdict on these comparisons is about: recipes only where every one of them is."""
+    """The subject of a verdict on these comparisons: recipes only if all of them are about recipes."""
     claims = {c.claim for c in comparisons if c.claim is not None}
     return None if not claims else "recipe" if claims == {"recipe"} else "checkpoint"
 
 
 def subject_limit(comparison: Comparison) -> str:
-    """What a supported claim about a checkpoint leaves open; empty for a claim about a recipe."""
+    """The limitation of a supported claim about a checkpoint; empty for a claim about a recipe."""
     if comparison.claim != "checkpoint":
         return ""
     return "; nothing is claimed about another training run of its recipe"
@@ -61,7 +61,7 @@ def verdict_of(
 
 
 def _strongest(comparisons: Sequence[Comparison], claims: Sequence[ClaimResult]) -> dict[str, ClaimResult]:
-    """What holds of each arm, as what its comparison is about."""
+    """The deciding claim about each arm, about the subject of its comparison."""
     subjects = {c.arm: c.claim for c in comparisons}
     return {claim.arm: claim for claim in claims if claim.subject == subjects[claim.arm]}
 

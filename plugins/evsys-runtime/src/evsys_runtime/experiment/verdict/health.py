@@ -1,4 +1,4 @@
-"""What left the bands that algorithms declare, in words."""
+"""Describes measures outside the bands that algorithms declare."""
 
 from __future__ import annotations
 

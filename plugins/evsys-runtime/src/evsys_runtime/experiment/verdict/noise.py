@@ -45,7 +45,7 @@ def equal_runs(question: Question, results: Sequence[ArmResult]) -> dict[str, fl
 
 
 def noise_floor(question: Question, results: Sequence[ArmResult]) -> NoiseFloor | None:
-    """What the control runs tell; None where there are none, or nothing to set them alongside."""
+    """The noise of the control runs; None if there are none, or nothing to compare them with."""
     runs = equal_runs(question, results)
     controlled = any(result.purpose == "control" for result in results)
     return _floor(question, runs) if controlled and len(runs) > 1 else None
@@ -65,9 +65,10 @@ def _floor(question: Question, runs: Mapping[str, float]) -> NoiseFloor:
 
 
 def floor_of(noise: NoiseFloor, runs: int, baseline_runs: int) -> float:
-    """What the effect has to exceed of a mean over so many runs against one over so many of the baseline.
+    """The noise floor of the effect of a mean over this many runs against one over that many of the baseline.
 
-    A difference of single runs has twice the variance s² of one; that of means over n and m runs has s² (1/n + 1/m).
+    A difference of single runs has twice the variance s² of one; that of means over n and m runs has s² (1/n +
+    1/m).
     """
     return (noise.limit or noise.largest) * math.sqrt(
         (1.0 / max(1, runs) + 1.0 / max(1, baseline_runs)) / 2.0
@@ -117,7 +118,7 @@ def _runs(comparison: Comparison) -> tuple[int, int]:
 
 
 def noise_words(noise: NoiseFloor, comparison: Comparison) -> str:
-    """That an effect is no more than noise, with the numbers."""
+    """States that an effect is within the noise, with the numbers."""
     runs, baseline_runs = _runs(comparison)
     of = "" if noise.experiment_id is None else f" in {noise.experiment_id}"
     floor = number(floor_of(noise, runs, baseline_runs))

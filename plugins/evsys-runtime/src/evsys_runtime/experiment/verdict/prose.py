@@ -77,7 +77,7 @@ def _look(conclusion: Conclusion) -> str:
 
 
 def _subject(conclusion: Conclusion) -> str:
-    """What a verdict that was reached is about, in brackets."""
+    """The subject of a decided verdict, in brackets."""
     if conclusion.verdict not in ("SUPPORTED", "REFUTED") or conclusion.subject is None:
         return ""
     return f" (this {conclusion.subject})"
@@ -132,7 +132,7 @@ def tasks_words(comparison: Comparison) -> str:
 
 
 def expected_line(conclusion: Conclusion) -> str | None:
-    """What the best of several arms that won can be expected to do the next time; None unless it is a candidate that wasn't tried again."""
+    """The expected effect of the best of several winners in a new run; None unless it is an unconfirmed candidate."""
     won = [c for c in conclusion.comparisons if c.outcome == "win" and c.shrunken_effect is not None]
     if conclusion.verdict != "CANDIDATE" or conclusion.confirmed is not None or not won:
         return None
@@ -144,7 +144,7 @@ def expected_line(conclusion: Conclusion) -> str | None:
 
 
 def confirmed_line(conclusion: Conclusion) -> str | None:
-    """What came of trying the winner again, in one line; None where none was."""
+    """The outcome of the confirmation, in one line; None without one."""
     confirmed = conclusion.confirmed
     if confirmed is None:
         return None

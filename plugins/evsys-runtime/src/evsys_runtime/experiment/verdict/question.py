@@ -1,4 +1,4 @@
-"""What the experiment asks, from its plan."""
+"""The question of an experiment, from its plan."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Question", "question_of"]
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """What the experiment asks, fixed before the first step.
+    """The question of an experiment, fixed before the first step.
 
-    `task_value` computes the success metric on one task, `possible` says which values that can have, given the range of
-    rewards (None where it isn't known); `seed` is the bootstrap's. Tasks `left_out` don't count.
-    `deviation` says how far runs of similar recipes on record differ, where that is known. `noise` says how far equal runs of the baseline fall apart, where that is known. `claim` with `margin` is what is claimed of each
-    arm, or of the arm `contrast` alone; `level` is the level of significance that this experiment may spend, `next_level` what is
-    left for the next look at the question, None for the same.
+    `task_value` computes the success metric on one task, `possible` computes its range from that of rewards (None
+    if unknown); `seed` is the bootstrap's. Tasks `left_out` don't count. `deviation` is that between runs of
+    similar recipes on record, if known. `noise` is that between equal runs of the baseline, if known. `claim` with
+    `margin` is the claim about each arm, or of the arm `contrast` alone; `level` is the level of significance that
+    this experiment may spend, `next_level` the level of the next look at the question, None for the same.
     """
 
     benchmark: str
@@ -49,7 +49,7 @@ class Question:
 
     @property
     def minimum_effect(self) -> float:
-        """What a win or a loss has to exceed."""
+        """The effect that a win or a loss has to exceed."""
         return least_win(self.claim, self.margin)
 
     @property

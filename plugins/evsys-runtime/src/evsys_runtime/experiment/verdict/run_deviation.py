@@ -21,7 +21,7 @@ from evsys_runtime.experiment.verdict.tables import number
 __all__ = ["deviation_words", "recipe_runs", "run_deviation", "with_own_runs"]
 
 MIN_FREEDOM = 3
-"""As much as four runs of one recipe tell; with less, nothing is said about other runs."""
+"""As much as four runs of one recipe give; with less, no claim about other runs is made."""
 
 _ASSUMED_SPREAD = 0.5
 """The squared relative spread of variances between recipes assumed before any is seen: that of four degrees of freedom."""
@@ -59,10 +59,11 @@ def _variance(recipe: RecipeRuns) -> float:
 
 
 def run_deviation(metric: str, recipes: Sequence[RecipeRuns]) -> RunDeviation | None:
-    """The deviation of a further recipe like these; None if they tell too little.
+    """The deviation of a further recipe like these; None if there are too few.
 
-    The expected variance is the pooled one. A further recipe's variance is off by how much those of recipes differ, and by how few runs
-    the pooled one rests on; both relative spreads add up, and v degrees of freedom have one of 2 / v.
+    The expected variance is the pooled one. A further recipe's variance is off by how much those of recipes differ,
+    and by how few runs the pooled one rests on; both relative spreads add up, and v degrees of freedom have one of
+    2 / v.
     """
     recipes = [recipe for recipe in recipes if len(recipe.scores) > 1]
     total = sum(map(_freedom, recipes))

@@ -202,9 +202,11 @@ def _missing_reason(result: ArmResult, evaluation: EvaluationResult | None, metr
 
 
 def final_scoring(result: ArmResult, benchmark: str) -> EvaluationResult | None:
-    """The scoring of the weights that count of a completed run: those of its selected checkpoint, else its last ones.
+    """The evaluation of the weights that count of a completed run: those of its selected checkpoint, else its last
+    ones.
 
-    If the entry selected them itself, that of its proof. What an unfinished run scored on the way isn't its result.
+    If the entry selected them itself, that of its proof. Evaluations on the way of an unfinished run aren't its
+    result.
     """
     if result.status != "completed":
         return None

@@ -1,4 +1,4 @@
-"""What teachers and references took, in a line each: a part of what the runs did, and often the dearest."""
+"""The usage of teachers and references, in a line each: a part of the runs' usage, and often the most expensive."""
 
 from __future__ import annotations
 

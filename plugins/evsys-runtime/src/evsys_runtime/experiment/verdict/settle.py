@@ -1,4 +1,4 @@
-"""What would turn an open verdict into a decision, as one sentence with a number in it."""
+"""Advice to turn an open verdict into a decision, as one sentence with a number."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Open:
 
 @attrs.frozen(kw_only=True)
 class Advice:
-    """What would settle it in a sentence without its full stop, and in numbers where there are any.
+    """Advice as a sentence without its full stop, and in numbers if there are any.
 
-    `curve` has what effects of several sizes take, where a minimum effect is still to be chosen.
+    `curve` has the sample sizes for effects of several sizes, if a minimum effect is still to be chosen.
     """
 
     words: str
@@ -48,12 +48,12 @@ class Advice:
 def settling_advice(
     winners: Sequence[str], undecided: Sequence[Open], *, question: Question, level: float
 ) -> Advice | None:
-    """What to do; None where nothing is known to help.
+    """The advice; None if nothing is known to help.
 
     Args:
         winners: arms that won without being confirmed.
-        undecided: the comparisons that are open.
-        question: what is asked: the claim with its margin, against which baseline.
+        undecided: the open comparisons.
+        question: of the experiment: the claim with its margin, against which baseline.
         level: of one comparison at the next look, after correction for all.
     """
     baseline, minimum = question.baseline, question.minimum_effect

@@ -20,12 +20,14 @@ EFFECTS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 """Effects that a curve has points at, as shares of the largest difference that is possible."""
 
 _FINER = (0.5, 0.25)
-"""Shares of the smallest detectable effect that stand in for `EFFECTS` if the design detects them all."""
+"""Shares of the smallest detectable effect that replace `EFFECTS` if the design detects them all."""
 
 
 @attrs.frozen(kw_only=True)
 class Costs:
-    """What a training run takes without its scorings, and the scoring of one task: seconds, and US dollars, None where no price is known."""
+    """The cost of a training run without its evaluations, and of the evaluation of one task: seconds, and US
+    dollars, None without a known price.
+    """
 
     run_seconds: float
     run_usd: float | None

@@ -38,7 +38,7 @@ class Table:
 
 
 def number(value: float | None) -> str:
-    """A number in as few digits as tell something."""
+    """A number in as few digits as are meaningful."""
     if value is None:
         return "n/a"
     if 0 < abs(value) < 0.01:
@@ -80,7 +80,7 @@ def _mean(values: Sequence[float]) -> float:
 
 @attrs.frozen(kw_only=True)
 class _Line:
-    """What one line is about: an arm, or weights that weren't trained; `scorings` are those that were completed."""
+    """The subject of a line: an arm, or untrained weights; `scorings` are the completed evaluations."""
 
     label: str
     planned: int
@@ -196,11 +196,11 @@ def _cell(value: MetricValue | None, *, interval: bool = True) -> str:
 def score_tables(arms: Sequence[ArmResult], without: Mapping[str, int] | None = None) -> list[Table]:
     """A table a benchmark entry: a line an arm, a column a metric with its mean over repeats and 95 % interval.
 
-    The number of runs behind a line is told in the title, or where they differ in a column.
+    The number of runs behind a line is in the title, or, if they differ, in a column.
 
     Args:
         arms: the results.
-        without: how many runs of an arm have none, and are not part of `arms`.
+        without: how many runs of an arm have no result, and are not part of `arms`.
     """
     tables = []
     for benchmark, split in _entries(arms).items():
@@ -224,7 +224,7 @@ def breakdown_tables(arms: Sequence[ArmResult], success: str | None = None) -> l
 
     Args:
         arms: all of them.
-        success: `<benchmark>.<metric>` of the success metric; other entries are told by their first metric.
+        success: `<benchmark>.<metric>` of the success metric; other entries are shown by their first metric.
     """
     tables = []
     for benchmark in _entries(arms):
