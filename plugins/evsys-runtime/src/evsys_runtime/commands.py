@@ -34,7 +34,7 @@ _GAP = "  "
 
 
 def _keep_for_the_document(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
-    """With `--json`, what plugins print goes to standard error, so that the document stands alone."""
+    """With `--json`, what plugins print goes to standard error, so that standard output has only the document."""
     if value:
         ctx.meta[_STDOUT] = sys.stdout
         ctx.with_resource(redirect_stdout(sys.stderr))

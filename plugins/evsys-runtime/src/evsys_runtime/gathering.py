@@ -36,7 +36,7 @@ class Gathering[T]:
         self.waiting.append(call)
 
     def watch(self) -> None:
-        """Watch calls come in, unless that is being done. What waits already is of this batch."""
+        """Watch for incoming calls, unless that is being done. Calls already waiting belong to this batch."""
         if not self._watching:
             self._watching = True
             self._seen, self._idle = 0, 0

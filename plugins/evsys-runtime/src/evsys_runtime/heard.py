@@ -22,7 +22,9 @@ class Heard:
         self._keys.add(_key(evaluation))
 
     def missed(self, ctx: RunContext, evaluations: Iterable[EvaluationResult]) -> Iterator[EvaluationResult]:
-        """Those that weren't heard of. Of a later attempt that is none: it knows what earlier ones have told."""
+        """The events that weren't delivered. For a later attempt there are none: it knows the reports of earlier
+        ones.
+        """
         if ctx.attempt == 1:
             yield from (each for each in evaluations if _key(each) not in self._keys)
 

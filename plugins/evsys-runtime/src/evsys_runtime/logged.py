@@ -1,4 +1,4 @@
-"""What loggers say of scores, runs and verdicts: one choice of names and numbers for callbacks and log stores."""
+"""The logged values of scores, runs and verdicts: one choice of names and numbers for callbacks and log stores."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def effects_of(result: ExperimentResult) -> dict[str, float]:
 
 
 def verdict_of(result: ExperimentResult) -> dict[str, str | float]:
-    """What an experiment came to, in words, with what the verdict is about and the reasons to be careful with it."""
+    """The conclusion of an experiment, in words, with the subject of the verdict and the reasons to doubt it."""
     conclusion = result.conclusion
     return _known(
         status=result.status,

@@ -1,6 +1,6 @@
 """The log of a run: structured events, JSON lines in its folder and text on standard error.
 
-Nothing is configured for the whole process: each run has its own logger, so runs side by side don't meet. What is
+Nothing is configured for the whole process: each run has its own logger, so runs side by side don't meet. Values
 bound with `context` (run, arm, step) follows the task that bound it. structlog is imported by the first logger.
 """
 
@@ -45,15 +45,17 @@ type Event = MutableMapping[str, Any]
 class Console:
     """The stream for people: standard error, looked up at each line, or `stream`.
 
-    No one may read it any more (`2>&1 | head`, a closed terminal). What is logged isn't worth a run, so from the
-    first line that can't be written on the console is left alone.
+    Its reader may be gone (`2>&1 | head`, a closed terminal). A log isn't worth a run, so after the first failed
+    write nothing more is written to the console.
     """
 
     stream: TextIO | None = None
     open: bool = True
 
     def show(self, line: Callable[[bool], str]) -> str | None:
-        """Write what `line` makes, told whether colours are wanted; why the console is lost, once, when it is."""
+        """Write the result of `line`, called with whether colours are wanted; returns the reason, once, when the
+        console is lost.
+        """
         output: TextIO | None = self.stream if self.stream is not None else sys.stderr
         if output is None or not self.open:
             return None
@@ -75,8 +77,8 @@ class Console:
 class LogSettings:
     """How the logs of an experiment are written. A level of None writes nothing there.
 
-    Standard output is never the console: that belongs to results. `told` names events that people are told of in another
-    way, so that the console leaves them out.
+    Standard output is never the console: that belongs to results. `told` names events that are shown to people in
+    another way, so that the console leaves them out.
     """
 
     console_level: str | None = "info"
@@ -99,7 +101,7 @@ def configure(
     Args:
         console_level: from which level on events are shown to people; None shows none.
         file_level: the same for the file.
-        stream: where they are shown; None is standard error.
+        stream: for people; None is standard error.
         told: events shown in another way.
         redactor: knows the secrets; by default those of the environment.
 
@@ -207,7 +209,7 @@ def _traceback(error: Any) -> str:
 
 
 class _Outputs:
-    """Where a dressed event goes. structlog calls the method that is named like the level."""
+    """The outputs of a formatted event. structlog calls the method that is named like the level."""
 
     def __init__(self, path: Path | None, settings: LogSettings, sequence: Callable[[], int] | None) -> None:
         self._settings = settings

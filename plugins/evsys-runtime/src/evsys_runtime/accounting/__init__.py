@@ -1,1 +1,1 @@
-"""What calls cost, in tokens and money, and how many may be made at once."""
+"""The cost of calls, in tokens and money, and limits on concurrent calls."""

@@ -1,9 +1,11 @@
-"""A breaker for each service: where one fails for long, no one asks it in vain, and what needs it stops before money is burnt.
+"""A breaker for each service: if one fails for long, calls to it stop, and work that needs it ends before money is
+wasted.
 
-All calls of a process to one address share a breaker, as they share a limiter. It is closed while calls succeed now and then. Where
-none has for `open_after` seconds, it opens: calls fail at once and say why, and only one at a time is let through after a
-cool-down, to see whether the service is back. An experiment looks that up by itself (`Outages`), so that it needn't have
-other calls to make, and is stopped where the service stays away for `give_up_after` seconds.
+All calls of a process to one address share a breaker, as they share a limiter. It is closed while calls succeed now
+and then. If none has for `open_after` seconds, it opens: calls fail at once and say why, and only one at a time is
+let through after a cool-down, to see whether the service is back. An experiment looks that up by itself
+(`Outages`), so that it needn't have other calls to make, and is stopped if the service stays away for
+`give_up_after` seconds.
 """
 
 from __future__ import annotations
@@ -145,7 +147,8 @@ class Breaker:
         Args:
             reason: for messages.
             probe: repeats the request.
-            began: when the request was sent; silence since then, or since the last answer to any other request, counts.
+            began: when the request was sent; silence since then, or since the last answer to any other request,
+                counts.
         """
         self._count(reason, probe, self.clock.now() if began is None else began)
 
@@ -266,7 +269,7 @@ def _current_outages(breaker: Breaker) -> None:
 
 @contextmanager
 def use_outages() -> Iterator[Outages]:
-    """What breakers do inside, in this task and those started from it, is told to the outages that this gives."""
+    """Report the state of breakers used inside, in this task and those started from it, to the yielded outages."""
     outages = Outages()
     token = _here.set(outages)
     try:

@@ -24,7 +24,7 @@ WINDOW_SECONDS = 60.0
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """Bounds of one service; None is no bound. The minute is any 60 seconds."""
+    """Bounds of one service; None is unlimited. The minute is any 60 seconds."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None

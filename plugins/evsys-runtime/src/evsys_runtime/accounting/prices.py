@@ -17,13 +17,13 @@ from evsys_runtime.data.user_cache import cache_root
 __all__ = ["FILE_NAME", "PACKAGED", "STALE_DAYS", "Price", "PriceList", "load_prices"]
 
 FILE_NAME = "prices.toml"
-"""What a price file is called, in a project and in the cache folder."""
+"""The name of a price file, in a project and in the cache folder."""
 
 PACKAGED = Path(__file__).with_name(FILE_NAME)
 """The prices that evsys brings."""
 
 STALE_DAYS = 180
-"""A price that was listed longer ago is told of."""
+"""An older price gets a warning."""
 
 _PER = 1_000_000
 _AMOUNTS = ("prompt", "completion", "cached", "training")
@@ -49,7 +49,7 @@ class Price:
     file: str | None = None
 
     def doubts(self, model: str, today: dt.date) -> Iterator[str]:
-        """What is to be said of costs by this price: that it is old, or that no one says where it is from."""
+        """Doubts about costs by this price: that it is old, or that its source isn't given."""
         if self.file is None:
             return
         what = f"the price of {model!r} in {self.file}"
@@ -83,7 +83,7 @@ class PriceList:
         return None if price is None else price.cost(prompt_tokens, completion_tokens, cached_tokens)
 
     def doubts(self, model: str, *, today: dt.date | None = None) -> tuple[str, ...]:
-        """What is to be said of a model's costs; see `Price.doubts`. Nothing where no price is known."""
+        """Doubts about a model's costs; see `Price.doubts`. None without a known price."""
         price = self.models.get(model)
         day = dt.datetime.now(dt.UTC).date() if today is None else today
         return () if price is None else tuple(price.doubts(model, day))

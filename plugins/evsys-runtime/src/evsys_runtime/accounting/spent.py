@@ -1,4 +1,4 @@
-"""What was spent: of one answer as it is counted, of many in words."""
+"""Spending: the count of one answer, and the sum of many in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["cost_words", "used_by"]
 
 
 def used_by(completion: Completion) -> Usage:
-    """What an answer used. One that tells no price is counted as one whose price isn't known, tokens told or not."""
+    """The usage of an answer. One without a price counts as one of unknown price, with or without token counts."""
     used = completion.usage
     if used.cost_usd is not None or used.unpriced:
         return used

@@ -42,7 +42,7 @@ class ComparedArm:
 
     @property
     def strongest(self) -> PairedTest | None:
-        """What the outcome hangs on."""
+        """The claim that decides the outcome."""
         return self.recipe or self.checkpoint
 
     @property
@@ -84,8 +84,8 @@ def compare(
         question: what is asked.
         arms: the runs of each arm that have a result.
         planned: how many runs of each arm there should be.
-        arms_highest: put missing samples at an extreme: those of the arms at the highest reward and those of the baseline at the lowest, or
-            the other way round. None leaves them out.
+        arms_highest: put missing samples at an extreme: those of the arms at the highest reward and those of the
+            baseline at the lowest, or the other way round. None leaves them out.
     """
     pads = (None, None) if arms_highest is None else _paddings(question, arms, arms_highest)
     sides = {

@@ -66,8 +66,8 @@ def _westfall_young(
 ) -> tuple[list[Estimate], Levels]:
     """The share of sign patterns whose smallest p-value, of all arms, is as small (Westfall & Young 1993).
 
-    An arm that couldn't be compared adds its p-value. What the record may differ by: the error of this share, and that of each other arm's
-    quantile at the same p-value.
+    An arm that couldn't be compared adds its p-value. The tolerance for the record: the error of this share, and
+    that of each other arm's quantile at the same p-value.
     """
     unmade, draws = family - len(tests), tests[0].draws
     nulls = np.stack([test.null_p_values() for test in tests])

@@ -70,7 +70,7 @@ def outcomes(question: Question, one: ComparedArm, test: PairedTest | None, p: E
 
 
 def noise_floor_of(question: Question, runs: int, baseline_runs: int) -> float:
-    """What the effect of means over so many runs has to exceed; 0 without a noise floor on this metric."""
+    """The noise floor for the effect of means over this many runs; 0 without a noise floor on this metric."""
     noise = question.noise
     if noise is None or noise["metric"] != f"{question.benchmark}.{question.metric}":
         return 0.0

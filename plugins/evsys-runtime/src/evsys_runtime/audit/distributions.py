@@ -63,7 +63,8 @@ def _beta_series(x: float, a: float, b: float) -> float:
 
 
 def studentized_maximum(count: int, freedom: int, level: float) -> float:
-    """What the largest of `count` independent |t| with one common error exceeds with probability `level` (Stoline & Ury 1979).
+    """The value that the largest of `count` independent |t| with one common error exceeds with probability `level`
+    (Stoline & Ury 1979).
 
     The error s is chi / sqrt(freedom); its density is integrated by Gauss & Legendre over the range that matters.
     """

@@ -1,4 +1,6 @@
-"""What a conclusion rests on, as the files of the record have it: the question, the runs, and the rewards of their rollouts."""
+"""The evidence behind a conclusion, from the files of the record: the question, the runs, and the rewards of their
+rollouts.
+"""
 
 from __future__ import annotations
 

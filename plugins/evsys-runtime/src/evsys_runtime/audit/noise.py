@@ -16,7 +16,7 @@ __all__ = ["check_noise", "limit_of"]
 
 
 def limit_of(noise: Mapping[str, Any], arms: int, level: float) -> float:
-    """What one of so many equal arms exceeds with probability `level`."""
+    """The value that one of this many equal arms exceeds with probability `level`."""
     multiple = studentized_maximum(arms, len(noise["runs"]) - 1, level)
     return max(float(noise["largest"]), multiple * float(noise["standard_deviation"]))
 

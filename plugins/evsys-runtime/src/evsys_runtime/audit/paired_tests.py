@@ -49,7 +49,7 @@ class Estimate:
     error: float = 0.0
 
     def surely_at_most(self, level: float) -> bool:
-        """Whether it is no more than a level, whatever was drawn."""
+        """Whether it is at most a level, regardless of the draws."""
         return self.value + self.error <= level
 
     def maybe_at_most(self, level: float) -> bool:

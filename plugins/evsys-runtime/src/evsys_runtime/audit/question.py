@@ -1,4 +1,4 @@
-"""What the experiment asked, from its record: by what it is decided, against what, what is claimed, at which level."""
+"""The question of an experiment, from its record: metric, baseline, claim and level."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Question:
 
     @property
     def least(self) -> float:
-        """What a win or a loss has to exceed."""
+        """The effect that a win or a loss has to exceed."""
         return self.margin if self.claim in ("better", "worse") else 0.0
 
     def worst(self, seen: frozenset[float]) -> float | None:
@@ -69,7 +69,8 @@ def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | 
 
     Args:
         evidence: the record.
-        benchmark: the entry on which a winner was confirmed; None for the question of all arms. A confirmation spends a level of its own.
+        benchmark: the entry on which a winner was confirmed; None for the question of all arms. A confirmation
+            spends a level of its own.
     """
     facts, conclusion = evidence.facts, evidence.conclusion
     success = str(facts["success_metric"])

@@ -96,7 +96,7 @@ def planned_runs(evidence: Evidence, purpose: str) -> dict[str, int]:
 
 
 def _merge_stages(runs: Sequence[Run]) -> ArmRun:
-    """What the last stage ended with, compared with what the first one started from."""
+    """The end of the last stage, compared with the start of the first one."""
     ended = [run for run in runs if run.result]
     last = runs[-1]
     shown = last if last.completed else next((run for run in ended if not run.completed), ended[-1])

@@ -19,7 +19,7 @@ __all__ = ["check_agent", "is_harness", "load_object", "quiet_harbor", "split_pa
 
 
 def is_harness(found: object) -> bool:
-    """True for a class of Harbor's agents. It is told by the name of its base: nothing is imported for that."""
+    """True for a class of Harbor's agents. It is recognised by the name of its base, without importing anything."""
     bases = found.__mro__ if isinstance(found, type) else ()
     return any((base.__module__, base.__name__) == ("harbor.agents.base", "BaseAgent") for base in bases)
 
@@ -88,7 +88,7 @@ def check_agent(plugins: Plugins, agent: AgentConfig, path: str) -> BuildResult:
 
 
 def _absent(module: str) -> tuple[str, str] | None:
-    """What is wrong with a module that isn't there, as against one that fails."""
+    """The problem of a missing module, as against one that fails."""
     try:
         found = find_spec(module)
     except PLUGIN_FAILURES as exc:
@@ -125,7 +125,7 @@ def _usable(found: Any, agent: AgentConfig, path: str) -> BuildResult:
 def _signature_problems(
     found: type, params: Mapping[str, Any], path: str, *, partly: bool = False
 ) -> list[Problem]:
-    """What a constructor without a `Config` says of params by its signature alone."""
+    """The problems of params by the signature of a constructor without a `Config`."""
     try:
         signature = inspect.signature(found)
         (signature.bind_partial if partly else signature.bind)(**params)

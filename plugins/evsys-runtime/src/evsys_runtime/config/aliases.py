@@ -33,9 +33,10 @@ _PLACEHOLDER = r"(?<!\{)\{([^{}]+)\}"
 
 @attrs.frozen(kw_only=True)
 class _Place:
-    """What may be somewhere in a file: mappings of these classes, which `owner` defines.
+    """The values allowed at a place in a file: mappings of these classes, which `owner` defines.
 
-    `plugin` is the kind of plugin that they name, if they name one; `nodes` are the values that the file may have there.
+    `plugin` is the kind of plugin that they name, if they name one; `nodes` are the values that the file may have
+    there.
     """
 
     classes: tuple[type, ...]
@@ -111,7 +112,9 @@ class Aliases:
         return self._path(_Place(classes=(ExperimentConfig,), nodes=(tree,)), segments)
 
     def _axis(self, name: str, where: str | None = None) -> str:
-        """The name of an axis by canonical names. `where` it stands, if a deprecated name in it is to be reported."""
+        """The name of an axis by canonical names. `where` is its place, if a deprecated name in it is to be
+        reported.
+        """
         try:
             segments = paths.parse(name)
         except ValueError:  # reported where the axes are read
@@ -210,7 +213,7 @@ class Aliases:
         return value if same else made
 
     def _below(self, place: _Place, field: ConfigField | None, name: str) -> _Place:
-        """What may be under a name in a place."""
+        """The values allowed under a name in a place."""
         nodes = _children(place.nodes, name)
         if field is None:
             return _Place(classes=())
@@ -274,7 +277,7 @@ class Aliases:
         self._deprecated.append((place, f"{name!r} is deprecated since {owner} {since}", hint))
 
     def _moved[T](self, found: Mapping[str, T]) -> dict[str, T]:
-        """What is known of paths, by their canonical names."""
+        """Facts about paths, by their canonical names."""
         return {self._canonical(path): value for path, value in found.items()}
 
     def _canonical(self, path: str) -> str:

@@ -21,7 +21,7 @@ _UNNAMED = frozenset({"name", "tags"})
 
 @attrs.frozen(kw_only=True, eq=False)
 class Origins:
-    """Where the values of an arm are in the file: `base` and, for each axis, a path inside the run and its place."""
+    """The places of an arm's values in the file: `base` and, for each axis, a path inside the run and its place."""
 
     base: str
     axes: tuple[tuple[str, str], ...] = ()

@@ -62,7 +62,7 @@ class _Part:
 
 @attrs.define(eq=False)
 class Arms:
-    """Checks runs one by one, remembering what it has seen. `warnings` is what should be told of those that can be used."""
+    """Checks runs one by one, remembering what it has seen. `warnings` has the warnings about usable ones."""
 
     plugins: Plugins
     root: Path
@@ -90,11 +90,11 @@ class Arms:
         return self._part("backend", tree["backend"]).built
 
     def harness(self, tree: Mapping[str, Any], run: RunConfig) -> Harness:
-        """What a checked run acts in."""
+        """The harness of a checked run."""
         return harness_of(run, self._part("algorithm", tree["algorithm"]).built)
 
     def follows(self, before: Mapping[str, Any], tree: Mapping[str, Any]) -> Problems:
-        """What keeps a run from beginning with the weights that another one, `before`, ends with."""
+        """The problems that keep a run from beginning with the final weights of another one, `before`."""
         backend, one, two = (
             self._part(key, of.get(key))
             for key, of in (("backend", tree), ("algorithm", before), ("algorithm", tree))
@@ -162,7 +162,7 @@ class Arms:
         return _Part(raw, value, built.plugin, (*more, *built.problems))
 
     def _acting(self, spec: PluginSpec, path: str) -> list[Problem]:
-        """What is wrong with an agent and an environment that an algorithm's own params name."""
+        """The problems of an agent and an environment named by an algorithm's own params."""
         import_path, environment = spec.params.get("agent_import_path"), spec.params.get("environment")
         problems: list[Problem] = []
         harbor = [f"{path}.environment"] if environment is not None else []
@@ -179,7 +179,7 @@ class Arms:
         return problems
 
     def _beside(self, key: str, raw: Any, problems: Sequence[Problem]) -> list[Problem]:
-        """What is wrong with a part alongside the refused keys, and apart from their being gone."""
+        """The problems of a part besides its refused keys and their absence."""
         path = f"$.{key}"
         rest = trees.remove_keys(raw, [paths.parse(problem.path)[1:] for problem in problems])
         if rest is raw:
@@ -265,7 +265,7 @@ class Arms:
         return self._counted[key]
 
     def _roles(self, parts: Mapping[str, _Part]) -> Problems:
-        """What is wrong with second models, alongside what is wrong with each by itself."""
+        """The problems of second models together, besides those of each by itself."""
         algorithm, backend, model = (parts.get(key) for key in ("algorithm", "backend", "model"))
         named = {
             name: part for name in ROLES if (part := parts.get(name)) is not None and part.raw is not None
@@ -293,7 +293,7 @@ class Arms:
         return self._pairs[key]
 
     def _lacking(self, algorithm: _Part, backend: _Part) -> Problems:
-        """What the algorithm as such, and its options that are in use, need and the backend doesn't offer."""
+        """The capabilities that the algorithm and its options in use need and the backend lacks."""
         kind, params = algorithm.value.kind, algorithm.value.params
         requires = declared(algorithm.built, "requires", ())
         if kind not in self._options:
@@ -320,7 +320,7 @@ class Arms:
         return tuple(asked)
 
     def _judged(self, algorithm: _Part | None, backend: _Part, model: _Part) -> list[Problem]:
-        """What backend and algorithm themselves say of the model, where they offer to look."""
+        """The problems of the model according to backend and algorithm, if they offer a check."""
         trainer: Any = algorithm.built if algorithm is not None else None
         judges = (
             [(backend, "backend", "$.model.name")] if isinstance(backend.built, SupportsModelCheck) else []

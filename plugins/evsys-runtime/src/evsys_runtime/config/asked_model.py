@@ -19,7 +19,7 @@ def asked_model(model: ModelConfig, algorithm: object) -> ModelSpec:
 
 
 def adapter_of(algorithm: object) -> LoraSpec:
-    """What an algorithm trains; one that says nothing of it trains the usual adapter."""
+    """The adapter that an algorithm trains; the default one if it doesn't say."""
     lora = declared(algorithm, "lora")
     spec: LoraSpec = lora() if callable(lora) else LoraSpec()
     return spec

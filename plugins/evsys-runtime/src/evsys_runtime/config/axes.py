@@ -139,7 +139,7 @@ def _is_range(axis: AxisConfig) -> bool:
 
 
 def _wrong_range(axis: AxisConfig, *, ranges: bool) -> tuple[str, str] | None:
-    """What is wrong with an axis without values, and how to mend it; None where it is a range that can be used."""
+    """The problem of an axis without values, with a fix; None if it is a usable range."""
     low, high = axis.low, axis.high
     if low is None or high is None or axis.values is not None:
         return "an axis has 'values', or 'low' and 'high'", "give either"
@@ -162,7 +162,7 @@ def _wrong_range(axis: AxisConfig, *, ranges: bool) -> tuple[str, str] | None:
 
 
 def _values(given: Any, place: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    """The values of an axis, and where they stand; of a range its ends and one between them."""
+    """The values of an axis, and their places; of a range its ends and one between them."""
     if not isinstance(given, AxisConfig):
         return given, tuple(paths.child(place, index) for index in range(len(given)))
     if given.values is not None:

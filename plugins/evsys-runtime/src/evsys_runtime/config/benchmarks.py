@@ -42,7 +42,7 @@ from evsys_runtime.data.task_limit import limit_tasks
 __all__ = ["Benchmarks", "Size", "fill_samples", "sample_count_problem", "with_clients", "wrong_direction"]
 
 _MOST_TOLD = 10
-"""How many different things are told that are wrong with tasks."""
+"""The most kinds of task problems to report."""
 
 _ANY_REWARD = (0.0, 1.0)
 """The lowest and highest reward of verifiers that declare none."""
@@ -67,8 +67,9 @@ class Size:
 
 @attrs.define(kw_only=True, eq=False)
 class Benchmarks:
-    """Checks entries one by one. `data_errors` are those of task files, which are no fault of the experiment file; `sizes`
-    has, by label, how many tasks there are of those entries that can be read, `tasks` the scored ones.
+    """Checks entries one by one. `data_errors` are those of task files, which are not faults of the experiment
+    file; `sizes` has, by label, how many tasks there are of those entries that can be read, `tasks` the scored
+    ones.
     """
 
     reader: Reader
@@ -330,7 +331,7 @@ class Benchmarks:
         self._report(found, wrong_tasks, name, where)
 
     def _report(self, found: Tasks, wrong: Sequence[tuple[str, str]], name: str, where: str) -> None:
-        """What is wrong with tasks, each thing once, at the first task that has it."""
+        """Report the problems of tasks, each once, at the first task that has it."""
         by_message: dict[str, list[str]] = {}
         for task_id, message in wrong:
             by_message.setdefault(message, []).append(task_id)
@@ -360,7 +361,7 @@ class Benchmarks:
         return built.plugin, None
 
     def _warnings(self, plugin: Any) -> None:
-        """What a verifier or a client has to say of results."""
+        """The warnings of a verifier or a client about results."""
         for warning in declared(plugin, "warnings", ()):
             self.reader.report.warn(warning)
 

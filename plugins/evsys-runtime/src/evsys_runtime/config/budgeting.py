@@ -1,4 +1,4 @@
-"""What can be known of a budget before anything is spent: that it doesn't pay for what is planned."""
+"""Checks a budget before anything is spent: whether it pays for the plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def known_steps(run: RunConfig) -> int | None:
 def budget_warnings(
     budget: BudgetConfig | None, arms: Sequence[tuple[str, RunConfig]], repeats: int
 ) -> Iterator[str]:
-    """What to warn of.
+    """The warnings about a budget.
 
     Args:
         budget: the file's.
@@ -50,7 +50,9 @@ def runs_to_confirm(experiment: ExperimentConfig) -> tuple[int, int]:
 
 
 def first_arm_warnings(experiment: ExperimentConfig, shortest: RunConfig) -> Iterator[str]:
-    """What to warn of where a search can't propose its first arm, since the confirmation of a winner isn't paid for alongside it."""
+    """The warnings if a search can't propose its first arm, since the budget doesn't cover it and the confirmation
+    of a winner.
+    """
     budget, (anew, scored) = experiment.budget, runs_to_confirm(experiment)
     if budget is None:
         return

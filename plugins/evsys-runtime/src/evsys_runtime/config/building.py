@@ -68,8 +68,8 @@ class Plugins:
             kind: a kind of plugin.
             name: any spelling of its name.
             params: its params as the file has them.
-            path: where the spec stands; problems are at `path.kind` and under `path.params`.
-            extra: params that come from elsewhere in the file, used where the plugin takes them.
+            path: of the spec; problems are at `path.kind` and under `path.params`.
+            extra: params that come from elsewhere in the file, used if the plugin takes them.
         """
         inside = f"{path}.params"
         secret = placeholders.mentions(params)
@@ -92,7 +92,7 @@ class Plugins:
         return BuildResult(plugin=plugin, problems=unset)
 
     def named(self, kind: str, name: str, path: str) -> tuple[Problem, ...]:
-        """What is wrong with a plugin that is only named at `path` and built by someone else."""
+        """The problems of a plugin that is only named at `path` and built elsewhere."""
         try:
             self.registry.get(kind, name)
         except PluginError as exc:
@@ -100,7 +100,7 @@ class Plugins:
         return ()
 
     def listens(self, callback: Any, name: str, path: str) -> tuple[Problem, ...]:
-        """What is wrong with the hooks of a callback named at `path`."""
+        """The problems of the hooks of a callback named at `path`."""
         from evsys import HookManager
 
         try:
@@ -149,7 +149,7 @@ class Plugins:
 
 
 def complaints(look: Callable[[], Iterable[object]], path: str, unable: str) -> list[Problem]:
-    """What a plugin says is wrong when it is asked to `look`, as problems at `path`; where it fails, that it is `unable` to.
+    """The faults that a plugin's check `look` reports, as problems at `path`; if it fails, that it is `unable` to.
 
     A `Problem` of its own is where it says, a path in the run.
     """

@@ -42,16 +42,18 @@ RECIPES = ("stages", "continual")
 """The keys of the experiment file that make chains of its arms."""
 
 _NOT_BESIDE = {"stages": ("search",), "continual": ("search", "confirm", "control")}
-"""What can't be said of chains: a search tells runs by their arms, and what is forgotten is told of arms that are compared alone."""
+"""Keys that exclude chains: a search identifies runs by their arms, and forgetting is reported for compared arms
+alone.
+"""
 
 _ONLY_FIRST = ("init_from_checkpoint", "load_checkpoint_path")
-"""What says where the first stage begins; the others begin where the one before ended."""
+"""Keys that set where the first stage begins; the others begin where the one before ended."""
 
 _SET_BY = {"stages": ("data", "algorithm"), "continual": ("data",)}
-"""What of a run the stages say."""
+"""Keys of a run that its stages set."""
 
 _OF_A_STAGE = (*_SET_BY["stages"], *ROLES)
-"""What of a run a stage may say."""
+"""Keys of a run that a stage may set."""
 
 _OF_THE_CHAIN = ("name", "benchmark")
 """Keys of a dataset of `continual` that are not keys of a `data` block."""
@@ -59,7 +61,7 @@ _OF_THE_CHAIN = ("name", "benchmark")
 
 @attrs.frozen(kw_only=True)
 class _Part:
-    """What a stage sets in the run, and where each of its values is in the recipe."""
+    """The values that a stage sets in the run, and their places in the recipe."""
 
     name: str
     values: Mapping[str, Any]
@@ -210,7 +212,7 @@ def check_learned(tree: Mapping[str, Any], entries: Sequence[BenchmarkConfig], r
 
 
 def recipe_values(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """What a file without problems says under the keys of recipes, structured."""
+    """The structured values of a valid file under the keys of recipes."""
     hints = get_type_hints(ExperimentConfig)
     return {
         key: structure(hints[key], tree[key], path=f"$.{key}") for key in RECIPES if tree.get(key) is not None
@@ -218,7 +220,7 @@ def recipe_values(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(key: str, given: Any, reader: Reader) -> None:
-    """What is wrong with a recipe alongside the data and algorithms in it, which are looked at with the arms."""
+    """The problems of a recipe besides those of its data and algorithms, which are checked with the arms."""
     entries = given if key == "stages" else trees.get(given, ("datasets",))
     root = "$.stages" if key == "stages" else "$.continual.datasets"
     hollow = [_hollow(key, entry) for entry in entries] if isinstance(entries, list) else entries

@@ -104,7 +104,7 @@ def _selection(chosen: _Selects, judging: Judging) -> CheckpointSelection:
 
 
 def _proof(chosen: _Selects, judging: Judging) -> Proof | None:
-    """What keeps the selection out of the verdict's numbers; None if nothing is decided."""
+    """The entry that keeps the selection out of the verdict's numbers; None if nothing is decided."""
     if judging.success is None:
         return None
     deciding = next(entry for entry in judging.benchmarks if entry.label == judging.success.benchmark)
@@ -169,7 +169,7 @@ def _choices(entries: Sequence[BenchmarkConfig]) -> Iterator[tuple[str, _Selects
 def _unable(
     chosen: _Selects, judging: Judging, plugins: Plugins, backends: Sequence[tuple[str, Any]]
 ) -> tuple[str, str] | None:
-    """What keeps checkpoints from being selected, and what to do; None if nothing does."""
+    """The reason why checkpoints can't be selected, with a fix; None if they can."""
     for kind, backend in backends:
         if backend is not None and "resume" not in getattr(backend, "capabilities", ()):
             return (

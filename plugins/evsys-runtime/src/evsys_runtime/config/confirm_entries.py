@@ -1,4 +1,4 @@
-"""Which benchmark entries a run is scored on: one that is kept for the confirmation is no one else's."""
+"""The benchmark entries that a run is evaluated on: one reserved for the confirmation is used by nothing else."""
 
 from __future__ import annotations
 

@@ -65,10 +65,10 @@ def check_confirm(
 
 
 def check_control(judging: Judging, arms: Sequence[str], reader: Reader) -> None:
-    """Report what keeps equal runs of the baseline from telling anything.
+    """Report problems that make equal runs of the baseline useless.
 
     Args:
-        judging: the benchmark entries and what is decided by them, as far as that could be made.
+        judging: the benchmark entries and the success metric, as far as they could be read.
         arms: the names of the arms.
         reader: takes the problems.
     """
@@ -94,7 +94,7 @@ def check_control(judging: Judging, arms: Sequence[str], reader: Reader) -> None
 
 
 def _check_apart(entry: BenchmarkConfig, success: SuccessMetric, reader: Reader) -> None:
-    """What an entry has to be kept for the confirmation."""
+    """Check an entry reserved for the confirmation."""
     if entry.metric_names and success.metric not in entry.metric_names:
         hint = f"add it to the metrics of {entry.label!r}"
         message = f"{entry.label!r} has no metric {success.metric!r}, by which the winner is chosen"

@@ -1,7 +1,7 @@
 """YAML 1.2 to a plain tree and a table of positions. Nothing is constructed but mappings, lists, text and numbers.
 
 What a reader can recover from (a key given twice, a tag, a key that isn't text, `.nan`) is collected, so that it is
-reported together with everything else that is wrong; what makes the rest unreadable is raised at once.
+reported together with everything else that is wrong; an error that makes the rest unreadable is raised at once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Document:
         return Problem(path=path, message=message, hint=hint, source=self.source, line=line, column=column)
 
     def locate(self, path: str) -> Position:
-        """Where `path` stands: its key, for items of lists their value, for what is missing the mapping it belongs in."""
+        """The place of `path`: its key, for items of lists their value, for a missing one the mapping it belongs
+        in.
+        """
         for candidate in paths.ancestors(path):
             position = self.keys.get(candidate) or self.positions.get(candidate)
             if position is not None:
@@ -178,7 +180,7 @@ def _decode(content: bytes, source: str) -> str:
 
 
 class _Builder:
-    """Turns nodes into plain values and notes where each path stands."""
+    """Turns nodes into plain values and notes the place of each path."""
 
     def __init__(self, source: str, problems: list[Problem]) -> None:
         self.source = source

@@ -44,9 +44,9 @@ def engine_kind(entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness:
 def engine_problems(
     engine: Any, entry: BenchmarkConfig, tasks: Sequence[HarborTask], *, harness: bool, place: str
 ) -> Iterator[Problem]:
-    """What an engine says that it can't do of what an entry asks for.
+    """The problems of an entry's requests according to its engine.
 
-    It says so by `check_work(tasks, environment, harness)`, if it has that: an exception is what is wrong.
+    An engine may have `check_work(tasks, environment, harness)`: its exception is the problem.
     """
     check = declared(engine, "check_work")
     if not callable(check):

@@ -142,7 +142,7 @@ def _hint(arm: ArmTree) -> str:
 
 
 def _difference(one: ArmTree, other: ArmTree) -> str:
-    """Where the second of two arms departs from the first."""
+    """The place where the second of two arms departs from the first."""
     if one.origins.base != other.origins.base:
         return other.origins.base
     shared = set(one.origins.axes)

@@ -12,12 +12,12 @@ __all__ = ["missing", "unwritable"]
 
 
 def missing(name: str, root: Path, *, folder: bool = False) -> tuple[str, str | None] | None:
-    """What is wrong with a file that is to be read, with a hint, or None.
+    """The problem of a file to read, with a hint, or None.
 
     Args:
         name: its path as it is written, relative to the project root.
         root: the project root.
-        folder: True where a folder will do.
+        folder: True if a folder is accepted.
     """
     if placeholders.names_in(name):
         return "environment variables are put in plugin params only, not in paths", "write the path out"
@@ -54,7 +54,7 @@ def _relative_path(path: Path, root: Path) -> str:
 
 
 def unwritable(name: str, root: Path) -> tuple[str, str | None] | None:
-    """What is wrong with a folder that is to be written, with a hint, or None."""
+    """The problem of a folder to write, with a hint, or None."""
     if placeholders.names_in(name):
         return "environment variables are put in plugin params only, not in paths", "write the path out"
     if not name or not name.isprintable():

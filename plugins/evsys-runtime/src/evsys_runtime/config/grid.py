@@ -84,7 +84,7 @@ def arms_of_matrix(
 
 
 def set_by(name: str) -> Iterator[str]:
-    """The path in a run that an axis of this name sets; none where the name is no path."""
+    """The path in a run that an axis of this name sets; empty if the name is not a path."""
     with suppress(ValueError):  # a name that is no path is reported as such
         yield paths.join(run_path(name))
 
@@ -201,7 +201,7 @@ class _Grid:
 
 
 def nobody_has(condition: Condition, tree: Mapping[str, Any], document: Document) -> Problem:
-    """What is wrong with a condition that reads what no arm has; `tree` is an arm as others are as well."""
+    """The problem of a condition on a path that no arm has; `tree` is a typical arm."""
     name = ".".join(map(str, condition.path))
     hint = closest(name, sorted(_dotted_paths(tree)))
     return document.problem(condition.place, f"no arm has {name!r}", hint)

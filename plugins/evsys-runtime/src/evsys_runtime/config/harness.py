@@ -1,6 +1,6 @@
-"""What a run acts in: its agent, the agent's environment, and a system prompt, whichever block of the run names them.
+"""The harness of a run: its agent, the agent's environment, and a system prompt, from any block of the run.
 
-A run that trains in rollouts is scored in the same harness, unless a benchmark entry names its own.
+A run that trains in rollouts is evaluated in the same harness, unless a benchmark entry names its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Harness:
 
     @property
     def parts(self) -> str:
-        """What it has alongside defaults, in words; empty if nothing."""
+        """The parts that differ from the defaults, in words; empty if none."""
         told = [
             "" if self.agent is None else f"the agent {_agent(self.agent)}",
             "" if self.environment is None else _place(self.environment),
@@ -71,8 +71,10 @@ def harness_of(run: RunConfig, algorithm: Any) -> Harness:
     """The harness of a run.
 
     Args:
-        run: its `agent` counts, and the `agent_import_path`, `environment`, `system_prompt` and `max_turns` in the params of its algorithm.
-        algorithm: as it was built; its Config has the defaults of these params. They count only if its rows are tasks.
+        run: its `agent` counts, and the `agent_import_path`, `environment`, `system_prompt` and `max_turns` in the
+            params of its algorithm.
+        algorithm: as it was built; its Config has the defaults of these params. They count only if its rows are
+            tasks.
 
     Raises:
         ConfigError: the `environment` is neither a name nor a mapping with `kind` and `params`.

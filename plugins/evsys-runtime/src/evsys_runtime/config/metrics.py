@@ -41,14 +41,14 @@ def samples_needed(plugin: Any, name: str) -> int:
 
 
 def measure(plugin: Any, tasks: Mapping[str, Sequence[Any]]) -> Any:
-    """What a metric makes of the rewards of these tasks, or of their rollouts. The lists it receives are its own."""
+    """The value of a metric on the rewards of these tasks, or on their rollouts. The lists it receives are its own."""
     if needs_rollouts(plugin):
         return plugin.compute_rollouts(dict(tasks))
     return plugin.compute([list(rewards) for rewards in tasks.values()])
 
 
 def number_of(value: Any) -> float:
-    """What a metric returned, as a float.
+    """The result of a metric, as a float.
 
     Raises:
         TypeError: it is not a number; a text that spells one is not either.

@@ -14,13 +14,13 @@ __all__ = ["check_monitored"]
 
 
 def check_monitored(reader: Reader, callback: Any, entries: Sequence[BenchmarkConfig], place: str) -> None:
-    """Check what the attribute `monitored` of a callback names, if it has one.
+    """Check the names in a callback's attribute `monitored`, if it has one.
 
     Args:
         reader: reports.
         callback: built; `monitored` has names of scores, `<benchmark>.<metric>`, and of training metrics.
         entries: the benchmark entries, their metrics filled in.
-        place: where a wrong name is told of.
+        place: for problems.
     """
     for name in declared(callback, "monitored", ()):
         problem = _problem(name, entries)
@@ -29,7 +29,9 @@ def check_monitored(reader: Reader, callback: Any, entries: Sequence[BenchmarkCo
 
 
 def _problem(name: str, entries: Sequence[BenchmarkConfig]) -> tuple[str, str] | None:
-    """What is wrong with a name, and what to do. A name that is near none may be a training metric, which only the run knows."""
+    """The problem of a name, with a fix. A name unlike any other may be a training metric, which only the run
+    knows.
+    """
     scores = {f"{entry.label}.{metric}": entry for entry in entries for metric in entry.metric_names}
     entry = scores.get(name)
     if entry is None:

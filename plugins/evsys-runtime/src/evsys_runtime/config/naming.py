@@ -125,7 +125,7 @@ def _text(value: Any) -> str:
 
 
 def _heads(axes: Sequence[Axis]) -> list[str]:
-    """For each axis the last part of its path that tells it from the others."""
+    """For each axis the last part of its path that distinguishes it from the others."""
     heads = []
     for axis in axes:
         length = 1

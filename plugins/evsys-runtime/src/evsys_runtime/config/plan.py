@@ -1,4 +1,4 @@
-"""What a checked experiment file is: the experiment, its arms, and how it is judged."""
+"""The contents of a checked experiment file: the experiment, its arms, and how it is judged."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ MIN_TASKS = 10
 
 @attrs.frozen(kw_only=True)
 class SuccessMetric:
-    """What decides: a metric of a benchmark entry, by the entry's label. `declared` is False where no one said which
-    way is better, and `max` is assumed.
+    """The deciding metric of a benchmark entry, by the entry's label. `declared` is False if no direction is
+    declared, and `max` is assumed.
     """
 
     benchmark: str

@@ -18,7 +18,7 @@ from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig
 __all__ = ["SOURCE", "document_of", "plain_tree", "scored_on"]
 
 SOURCE = "experiment"
-"""What messages call an experiment that has no file."""
+"""The name in messages of an experiment without a file."""
 
 _BENCHMARK = "$.metadata.benchmark"
 _MODEL = f"{__package__}.model."

@@ -28,7 +28,7 @@ _MEANT = {
     "datasets": "path",
     "model": "name",
 }
-"""What a text in place of a mapping is taken for, by the mapping's key."""
+"""The key that a text in place of a mapping stands for, by the mapping's key."""
 
 _TEXT_FOR_MAPPING = re.compile(r"expected a mapping(?: or a list)?, got '(.*)'\Z", re.DOTALL)
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["CONTROL", "control_runs", "controls", "rerun_arm", "runs_of", "scoring"]
 
 CONTROL = "control"
-"""What the name of the arm ends in that repeats the baseline."""
+"""The suffix of the name of an arm that repeats the baseline."""
 
 
 def runs_of(arms: Sequence[ArmConfig], name: str, repeat: int) -> list[ArmConfig]:
-    """What an arm that is compared is at a repeat: a run, or one a stage."""
+    """The runs of a compared arm at a repeat: one, or one a stage."""
     compared = (arm for arm in arms if arm.purpose == "candidate")
     return [arm for arm in compared if (arm.name, arm.repeat) == (name, repeat)]
 

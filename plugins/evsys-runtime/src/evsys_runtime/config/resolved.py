@@ -1,4 +1,4 @@
-"""What an experiment file means in full: every default filled in, every plugin by the name that says whose it is.
+"""An experiment file in full: every default filled in, every plugin by its qualified name.
 
 The result is plain values and can be written down: `${NAME}` stays as the file has it.
 """

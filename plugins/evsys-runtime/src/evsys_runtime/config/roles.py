@@ -55,14 +55,15 @@ def role_problems(
     backend: tuple[PluginSpec, Any],
     roles: Mapping[str, tuple[RoleConfig, Any]],
 ) -> Iterable[Problem]:
-    """What is wrong with the roles of a run, looked at together with its algorithm.
+    """The problems of a run's roles, checked together with its algorithm.
 
     Args:
         kind: of the algorithm.
         algorithm: as built.
-        model: that is trained; None where that isn't known.
+        model: that is trained; None if unknown.
         backend: of the run, with its spec.
-        roles: those that the run names, each with its own backend or inference client as built, or None for the run's.
+        roles: those that the run names, each with its own backend or inference client as built, or None for the
+            run's.
     """
     used: Mapping[str, Iterable[str]] = declared(algorithm, "roles", {})
     for name in declared(algorithm, "required_roles", ()):
@@ -100,7 +101,7 @@ def _service_conflicts(role: RoleConfig, path: str) -> Iterable[Problem]:
 
 
 def _cant_tell(name: str, spec: PluginSpec, client: Any, needed: Iterable[str]) -> Iterable[Problem]:
-    """What is asked of a role that a service can't tell, or that its client doesn't ask for."""
+    """Requests to a role that a service can't answer, or that its client doesn't support."""
     offered = {"prompt_logprobs"} if isinstance(client, SupportsPromptLogprobs) else set()
     for capability in sorted(set(needed) - offered) if client is not None else ():
         message = f"a {name} needs {capability!r}, which inference client {spec.kind!r} doesn't offer"
@@ -111,7 +112,7 @@ def _cant_tell(name: str, spec: PluginSpec, client: Any, needed: Iterable[str]) 
 def _unable(
     name: str, role: RoleConfig, spec: PluginSpec, backend: Any, needed: Iterable[str]
 ) -> Iterable[Problem]:
-    """What the backend of a role can't do, and what it says of the model itself."""
+    """The missing capabilities of a role's backend, and its problems with the model."""
     place = f"$.{name}" if role.backend is None else f"$.{name}.backend.kind"
     if backend is None:  # told of already
         return
@@ -134,7 +135,7 @@ def _unable(
 def _algorithm_problems(
     kind: str, algorithm: Any, model: ModelSpec, roles: Mapping[str, RoleConfig]
 ) -> Iterable[Problem]:
-    """What the algorithm itself says of the models, where it offers to look."""
+    """The problems of the models according to the algorithm, if it offers a check."""
     specs = {name: model_spec(role.model, model.lora) for name, role in roles.items()}
     first = f"$.{next(iter(specs))}.model.name"
     unable = f"algorithm {kind!r} can't judge the models"

@@ -1,4 +1,4 @@
-"""Where a project begins. Imports next to nothing, since every `evsys list` asks whether it is in one."""
+"""Finds the root of a project. Imports next to nothing, since every `evsys list` asks whether it is in one."""
 
 from __future__ import annotations
 

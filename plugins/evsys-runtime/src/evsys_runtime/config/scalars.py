@@ -1,4 +1,4 @@
-"""What a plain YAML scalar means: the core schema of YAML 1.2, and nothing else.
+"""The value of a plain YAML scalar: the core schema of YAML 1.2, and nothing else.
 
 `1e-4` is a number here and `on`, `12:30:00` and `2026-01-01` are text, unlike in YAML 1.1.
 """
@@ -96,7 +96,7 @@ def join_surrogates(text: str) -> str:
 
 
 def describe(value: object) -> str:
-    """What a value is, in the words of messages."""
+    """The type of a value, in the words of messages."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""A `search`: what it chooses from, and what is known of that before anything is spent.
+"""A `search`: its space, and the checks before anything is spent.
 
-The arms of a search aren't listed. What is looked at beforehand is the base run with each value of each axis in it, once: each choice,
-and of a range its ends and a number between them.
+The arms of a search aren't listed. Checked beforehand is the base run with each value of each axis in it, once:
+each choice, and of a range its ends and a number between them.
 """
 
 from __future__ import annotations

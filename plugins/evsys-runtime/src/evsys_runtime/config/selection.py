@@ -32,7 +32,7 @@ _MAY_CHOOSE = "choose a 'val' entry, or set metadata.allow_test_selection: true 
 SEARCH_BY = (
     "choose a 'val' entry, whatever allow_test_selection says; name the 'test' entry in confirm.benchmark"
 )
-"""What to do about a search by a `test` entry."""
+"""The fix for a search by a `test` entry."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class Selection:
     metadata: MetadataConfig
 
     def success_metric(self) -> SuccessMetric | None:
-        """What decides; None where nothing is scored, or nothing can be told."""
+        """The deciding metric; None if nothing is evaluated, or it can't be determined."""
         entries = self.metadata.benchmarks
         asked = self.metadata.success_metric
         if asked is None:

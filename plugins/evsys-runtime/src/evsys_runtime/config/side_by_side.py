@@ -29,15 +29,16 @@ def side_by_side(
     *,
     in_turn: bool = False,
 ) -> int:
-    """Arms at once, at most as many as there are; with several backends the smallest number that one of them suggests.
+    """Arms at once, at most as many as there are; with several backends the smallest number that one of them
+    suggests.
 
     Args:
         said: `max_concurrent_arms` of the file.
-        planned: how many runs wait for no other one; None where it isn't known how many there are going to be.
+        planned: how many runs don't wait for another one; None if their number isn't known.
         arms: the arms, those with problems without a run.
-        reader: is told where the file asks for more than a backend can have.
+        reader: gets a problem if the file asks for more than a backend can have.
         checks: has the backends.
-        in_turn: what the arms are depends on which of them ended before, and a rerun is promised to be the same.
+        in_turn: later arms depend on which of them ended before, and a rerun has to be the same.
     """
     built = [(run.backend.kind, checks.backend(arm.tree)) for arm, run in arms if run is not None]
     backends = {kind: backend for kind, backend in built if backend is not None}
@@ -54,7 +55,7 @@ def side_by_side(
 
 
 def _suggested_concurrency(backend: object) -> int:
-    """What a backend suggests as `concurrent_arms`; 1 where it doesn't declare `concurrent_runs`."""
+    """The `concurrent_arms` that a backend suggests; 1 if it doesn't declare `concurrent_runs`."""
     width = declared(backend, "concurrent_arms", DEFAULT_WIDTH)
     return max(1, width) if _shares(backend) and isinstance(width, int) else 1
 

@@ -1,4 +1,4 @@
-"""Where a run's rows and starting weights come from: one source, and there."""
+"""Checks the sources of a run's rows and starting weights: exactly one, and it exists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["source_problems", "source_warnings", "weights_problems"]
 
 
 def source_problems(data: SourceConfig, path: str, root: Path, *, has_store: bool) -> Iterable[Problem]:
-    """What is wrong with where a `data` block at `path` takes its rows from."""
+    """The problems of the source of rows of a `data` block at `path`."""
     reference = [key for key in ("dataset_id", "dataset_name") if getattr(data, key) is not None]
     sources = [key for key in ("path", "rows", "hf_dataset") if getattr(data, key) is not None]
     if len(reference) > 1:
@@ -67,7 +67,7 @@ def _stored_problems(data: SourceConfig, key: str, path: str, root: Path) -> Ite
 
 
 def source_warnings(data: SourceConfig, root: Path, *, has_store: bool) -> Iterable[str]:
-    """What should be known of a source that can be used: that it isn't the one which was asked for."""
+    """The warnings about a usable source: that it isn't the requested one."""
     reference = data.dataset_id or data.dataset_name
     if reference and data.path is not None and not has_store:
         try:
@@ -87,7 +87,7 @@ def _path_problems(data: SourceConfig, name: str, path: str, root: Path) -> Iter
 
 
 def weights_problems(model: ModelConfig, path: str, root: Path) -> Iterable[Problem]:
-    """What is wrong with the checkpoints that a `model` block at `path` starts from."""
+    """The problems of the checkpoints that a `model` block at `path` starts from."""
     if model.init_from_checkpoint and model.load_checkpoint_path:
         message = "'init_from_checkpoint' and 'load_checkpoint_path' both name a source of the weights"
         hint = "keep 'load_checkpoint_path' to continue with the optimiser's state, the other to reset it"

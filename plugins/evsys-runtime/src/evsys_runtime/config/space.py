@@ -20,7 +20,7 @@ __all__ = ["Space", "lies_on"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Space:
-    """What a search chooses from: `axes`, in an order in which each comes behind those that its conditions read.
+    """The space of a search: `axes`, in an order in which each comes behind those that its conditions read.
 
     `base` is at `place`; `given` are the axes as the file has them, by path.
     """

@@ -1,4 +1,4 @@
-"""What is asked of the data room: the only place in this room that knows it."""
+"""The interface to the data room: the only place in this room that imports it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Tasks", "load_tasks", "most_rows", "suffix_hint", "suffixes"]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Tasks:
-    """The tasks of a file, the hash of what they say, and where they stand."""
+    """The tasks of a file, the hash of their contents, and their places."""
 
     tasks: tuple[HarborTask, ...]
     file: Path

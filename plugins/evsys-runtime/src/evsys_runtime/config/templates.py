@@ -1,9 +1,9 @@
-"""Building one plugin thousands of times: what was accepted for a field once needn't be read again.
+"""Building one plugin thousands of times: a value accepted for a field once needn't be read again.
 
-A grid over params gives each arm params of its own, made of few values. A plugin that keeps its Config as `config` has
-made it from the fields again, so the Config's own validators and hooks, and the plugin's, have run on the values together.
-What they leave to check is that each value has the right type, and that is known for values which were accepted before.
-Whatever isn't plainly right this way is left to the ordinary one to read and to explain.
+A grid over params gives each arm params of its own, made of few values. A plugin that keeps its Config as `config`
+has made it from the fields again, so the Config's own validators and hooks, and the plugin's, have run on the
+values together. The remaining check is that each value has the right type, which is known for values accepted
+before. Anything not plainly right is left to the ordinary reading, which explains it.
 """
 
 from __future__ import annotations

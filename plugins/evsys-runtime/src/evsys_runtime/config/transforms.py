@@ -16,10 +16,10 @@ __all__ = ["check_transform"]
 def check_transform(
     plugins: Plugins, kind: str, params: Mapping[str, Any], path: str, root: Path
 ) -> Iterator[Problem]:
-    """What is wrong with a transform whose spec is at `path`.
+    """The problems of a transform whose spec is at `path`.
 
-    A transform may offer `files`, the files that it reads, and `transforms`, specs of those that it calls: mappings by the
-    place in its params.
+    A transform may offer `files`, the files that it reads, and `transforms`, specs of those that it calls: mappings
+    by the place in its params.
     """
     built = plugins.build("transform", kind, params, path)
     yield from built.problems

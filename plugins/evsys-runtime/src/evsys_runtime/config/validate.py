@@ -82,8 +82,8 @@ def load_experiment(
     Args:
         cfg: its file, as a path or as it was read; or what such a file holds: a mapping, or an `ExperimentConfig`.
         overrides: `path=value` texts, see `overrides`.
-        registry: where plugins are looked up, and where the project's own are registered; by default a registry of the
-            project: what is installed and what was registered before.
+        registry: where plugins are looked up, and where the project's own are registered; by default a registry of
+            the project: what is installed and what was registered before.
         has_store: the caller brings a data store, alongside what the file names.
         records: a record is going to be written; without it, the folder of the records needn't be writable.
         project_root: what paths of the file start from; by default found from where the file is, without a file from
@@ -114,9 +114,9 @@ def load_experiment(
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Contents:
-    """What a file holds, as far as it can be read: its top-level `values`, and the arms that it expands to.
+    """The contents of a file, as far as they can be read: its top-level `values`, and the arms that it expands to.
 
-    `whole` is False where the arms may not be all, see `_arms`; `space` is what a search chooses from.
+    `whole` is False if arms may be missing, see `_arms`; `space` is that of the search.
     """
 
     reader: Reader
@@ -229,7 +229,7 @@ def _check_runs(contents: _Contents) -> tuple[list[bool], int]:
 
 
 def _check_judging(contents: _Contents, root: Path) -> tuple[Judging, Any, int | None]:
-    """What decides, the search object, and the size of what that chooses from."""
+    """Check the deciding metric, the search object, and the size of its space."""
     reader, values, space, named = contents.reader, contents.values, contents.space, []
     if contents.whole:  # an arm in stages begins where its first one does
         named = [(arm.name, arm.tree) for arm, _ in contents.arms if arm.stage is None or arm.stage.first]
@@ -322,7 +322,9 @@ def _refuse_keys(tree: Mapping[str, Any], reader: Reader) -> None:
 def _check_shared_plugins(
     values: Mapping[str, Any], reader: Reader, plugins: Plugins
 ) -> list[tuple[Any, str]]:
-    """What goes with all arms, stores and callbacks; the callbacks that can be built, and where their params stand."""
+    """Check the plugins shared by all arms, stores and callbacks; returns the callbacks that can be built, and the
+    places of their params.
+    """
     callbacks = []
     specs = [(key, values.get(key), f"$.{key}") for key in ("data_store", "log_store")]
     specs += [

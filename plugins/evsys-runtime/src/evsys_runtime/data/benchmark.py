@@ -23,7 +23,7 @@ from evsys_runtime.data.scope import DataScope, current_scope, use_scope
 __all__ = ["format_problems", "load_tasks", "tasks_file"]
 
 _MOST_SHOWN = 20
-"""How many kinds of problems are told in words; the others are counted."""
+"""The most kinds of problems reported in words; the others are counted."""
 
 _HINT = "a task needs `task_id`, `instruction` and `verifier {name, expected, params}`"
 
@@ -45,15 +45,15 @@ def load_tasks(
     Args:
         source: a file of task rows, a folder that holds `tasks.jsonl`, a folder of native Harbor tasks, or rows. The
             `path` of a row is the folder of such a task.
-        name: how messages call the source; None is its path.
+        name: of the source in messages; None is its path.
         transforms: `{kind, params}` entries that make task rows of other rows.
-        registry: where transforms are looked up.
-        project_root: what a relative `source` and the transforms' paths start from; None is the working directory.
-        seed: what transforms without a seed derive theirs from.
-        resolve: puts in what the params of transforms only name, such as `${NAME}`.
+        registry: of transforms.
+        project_root: the start of a relative `source` and of the transforms' paths; None is the working directory.
+        seed: the root of the seeds of transforms without one.
+        resolve: replaces references in the params of transforms, such as `${NAME}`.
 
     Raises:
-        DataError: no such file, or rows that are no tasks, ids that come twice, ids that differ only in punctuation;
+        DataError: no such file, or rows that are not tasks, ids that come twice, ids that differ only in punctuation;
             every problem of the file, each with its physical line.
     """
     scope = DataScope() if project_root is None else DataScope(project_root=project_root)
@@ -93,7 +93,7 @@ def tasks_file(path: Path) -> Path:
 def _native(
     path: Path, name: str, scope: DataScope, transforms: Sequence[Any]
 ) -> tuple[tuple[HarborTask, ...], str]:
-    """The tasks of a folder of native tasks, which is a benchmark as it stands."""
+    """The tasks of a folder of native tasks, which is a benchmark as it is."""
     if transforms:
         raise DataError("is a folder of tasks, which takes no transforms", source=name)
     tasks: list[HarborTask] = []
@@ -216,5 +216,5 @@ def _clash(task_id: str, places: Mapping[str, str], slugs: Mapping[str, str]) ->
 
 
 def _slug(task_id: str) -> str:
-    """What is left of an id in a portable file name; two tasks must not share it."""
+    """The portable file name of an id; two tasks must not share it."""
     return re.sub(r"[\W_]+", "-", task_id).strip("-") or task_id

@@ -110,7 +110,7 @@ class KnownRows(Protocol):
 
 
 def rows_of_store(rows: Iterable[Any], reference: str) -> Iterator[Any]:
-    """What a store gave, checked before it is kept for good: a later answer is never asked for.
+    """The rows of a store, checked before they are cached for good: the store is never asked again.
 
     Raises:
         DataError: there are no rows, or one is not an object that JSON can hold.
@@ -139,8 +139,8 @@ class DatasetCache:
     Args:
         root: the folder of all kinds.
         kind: `datasets` or `benchmarks`.
-        instead: the folder of this kind that takes new entries where `root` is read-only.
-        tell: is told, once, that `instead` is used.
+        instead: the folder of this kind that takes new entries if `root` is read-only.
+        tell: called once if `instead` is used.
     """
 
     def __init__(

@@ -129,7 +129,7 @@ class DatasetCheck:
 
 @attrs.frozen(kw_only=True)
 class DataCheck:
-    """What `evsys data check` found; `flagged` counts tasks, each once for a dataset and a benchmark entry."""
+    """The result of `evsys data check`; `flagged` counts tasks, each once for a dataset and a benchmark entry."""
 
     flagged: int
     datasets: tuple[DatasetCheck, ...]
@@ -137,7 +137,7 @@ class DataCheck:
 
 @attrs.define
 class _TaskHits:
-    """What rows had of one task, apart from its n-grams."""
+    """The parts of one task found in rows, apart from its n-grams."""
 
     match: Match = "near"
     near: bool = False
@@ -149,7 +149,7 @@ class _TaskHits:
 
 @attrs.define
 class _RowHits:
-    """What one row has of one task."""
+    """The parts of one task found in one row."""
 
     places: set[int] = attrs.field(factory=set)
     texts: set[str] = attrs.field(factory=set)
@@ -192,7 +192,7 @@ class Scan:
         self.rows += 1
 
     def checks(self, entries: Sequence[Entry]) -> Iterator[BenchmarkCheck]:
-        """What was found of each entry; `entries` are those of the index."""
+        """The findings for each entry; `entries` are those of the index."""
         first = 0
         for entry in entries:
             numbers = range(first, first + len(entry.tasks))

@@ -118,7 +118,7 @@ class _Lines:
 
 
 def _guess_delimiter(header: str) -> str:
-    """The separator that stands most often outside quotes in the header; a comma where none stands."""
+    """The most frequent separator outside quotes in the header; a comma if there is none."""
     outside = "".join(header.split('"')[::2])
     return max(_DELIMITERS, key=outside.count)
 

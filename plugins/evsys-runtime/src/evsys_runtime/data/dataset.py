@@ -26,15 +26,16 @@ __all__ = ["MaterializedDataset"]
 class MaterializedDataset:
     """Typed rows by number: `ChatMessagesRow`, `PromptExample` or `HarborTask`.
 
-    Rows are kept as the JSON lines that the last transform gave, and become typed when they are asked for, which costs
-    some microseconds. `fingerprint` is the SHA-256 of these lines: `sha256sum` of the file that `save` writes.
+    Rows are kept as the JSON lines that the last transform gave, and become typed when they are asked for, which
+    costs some microseconds. `fingerprint` is the SHA-256 of these lines: `sha256sum` of the file that `save`
+    writes.
 
     Attributes:
         shape: which type the rows have.
         dropped: how many rows were left out, by reason.
-        not_read: how many rows a limit left unread; None where no one counted them.
-        lineage: where the rows came from: the source, then each transform.
-        warnings: what should be told with the result.
+        not_read: how many rows a limit left unread; None if they weren't counted.
+        lineage: the origin of the rows: the source, then each transform.
+        warnings: for the result.
     """
 
     shape: Shape

@@ -1,7 +1,7 @@
 """msgspec where it is installed and there are many rows: the same rows and the same bytes in a third of the time.
 
-It is asked only where its answer can't differ from the standard library's. What it refuses, and values that it would
-write in another way, go to the standard library, which also words the errors.
+It is used only if its answer can't differ from the standard library's. Input that it refuses, and values that it
+would write in another way, go to the standard library, which also words the errors.
 """
 
 from __future__ import annotations

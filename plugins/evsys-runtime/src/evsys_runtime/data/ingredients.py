@@ -26,7 +26,7 @@ class Difference:
 
 
 def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
-    """What differs between two sets of ingredients, mappings compared key by key."""
+    """The differences between two sets of ingredients, mappings compared key by key."""
     return list(_walk(wanted, found, ""))
 
 

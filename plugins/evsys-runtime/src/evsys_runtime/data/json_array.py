@@ -24,7 +24,7 @@ def json_values(stream: BinaryIO) -> Iterator[tuple[int, Any]]:
     A value that is JSON but can't be a row's text comes as `BadRow`.
 
     Raises:
-        BadRow: the file is not JSON; its `line` says where. What follows can't be distinguished, so nothing is skipped.
+        BadRow: the file is not JSON; its `line` says where. The elements after it can't be separated, so nothing is skipped.
     """
     cursor = _Cursor(stream)
     try:
@@ -121,7 +121,7 @@ class _Cursor:
         return line, found
 
     def unexpected(self, expected: str) -> BadRow:
-        """The complaint about what stands here."""
+        """The error about an unexpected character here."""
         near = self._text[self._at : self._at + 20]
         return BadRow(
             "not valid JSON", f"not valid JSON: expected {expected}" + (f", before {near!r}" if near else "")

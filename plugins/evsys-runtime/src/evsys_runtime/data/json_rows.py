@@ -91,7 +91,7 @@ def decode_row(raw: bytes) -> dict[str, Any]:
 
 
 def bad_json(exc: Exception) -> BadRow:
-    """What went wrong while decoding, in one line."""
+    """The error of decoding, in one line."""
     if isinstance(exc, UnicodeDecodeError):
         byte = exc.object[exc.start]
         return BadRow(
@@ -123,7 +123,7 @@ def not_an_object(value: Any) -> BadRow:
 
 
 def row_type_name(value: Any) -> str:
-    """What a JSON value is called in messages."""
+    """The type of a JSON value in messages."""
     names = {
         list: "a list",
         str: "a text",

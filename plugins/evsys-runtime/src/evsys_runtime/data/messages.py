@@ -125,7 +125,7 @@ def conversation(value: Any, column: str, role: Role) -> tuple[Message, ...]:
 def message(item: Any, column: str, index: int) -> Message:
     """One message in any accepted spelling.
 
-    Content may be a text, null alongside tool calls, or a list of text parts. Reasoning has a key of its own or stands
+    Content may be a text, null alongside tool calls, or a list of text parts. Reasoning has a key of its own or is
     in think tags before the text, and becomes a field. Keys that carry nothing a model sees are ignored.
 
     Raises:
@@ -246,7 +246,7 @@ def _tool_call(call: Any, place: str) -> ToolCall:
 
 
 def _parsed_arguments(text: str) -> Mapping[str, Any] | str:
-    """What the model wrote, parsed where it is a JSON object and as it is otherwise."""
+    """The model's text, parsed if it is a JSON object and unchanged otherwise."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):

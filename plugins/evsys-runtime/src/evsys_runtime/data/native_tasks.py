@@ -23,7 +23,9 @@ __all__ = ["NativeTask", "TaskProblem", "native_folders", "read_native"]
 CONFIG = "task.toml"
 INSTRUCTION = "instruction.md"
 _PARTS = ("instruction.md", "tests", "environment", "steps")
-"""What only a task's folder has; one with any of these and no `task.toml` is a broken task, not something else."""
+"""Names that only a task's folder has; one with any of these and no `task.toml` is a broken task, not something
+else.
+"""
 
 _NO_CONTENT = frozenset({".git", "__pycache__", ".DS_Store"})
 _LINE = re.compile(r" \(at line (\d+), column \d+\)$")
@@ -31,7 +33,7 @@ _STEP = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 class TaskProblem(Exception):  # noqa: N818 - it is collected, and told with the others
-    """What is wrong with one file of a task; `line` counts from 1."""
+    """The problem of one file of a task; `line` counts from 1."""
 
     def __init__(self, message: str, file: Path, line: int | None = None) -> None:
         super().__init__(message)

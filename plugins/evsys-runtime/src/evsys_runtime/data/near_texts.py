@@ -43,7 +43,7 @@ _DIGIT = re.compile(r"\d")
 
 @attrs.frozen(eq=False)
 class Outline:
-    """What texts are compared by.
+    """The features that texts are compared by.
 
     Attributes:
         text: the words with a space between them and at both ends.

@@ -16,7 +16,7 @@ import attrs
 __all__ = ["OwnModules", "imports_made", "names_read", "normalize_layout", "package_of"]
 
 PROJECT_PACKAGE = "src"
-"""What a project's own code is imported as."""
+"""The name under which a project's own code is imported."""
 
 
 @attrs.frozen
@@ -40,7 +40,7 @@ class _Module:
     starred: list[str] = attrs.field(factory=list)
 
     def all_imports(self) -> Iterator[tuple[str, str]]:
-        """What the module imports anywhere."""
+        """All imports of the module."""
         yield from self.imported.values()
         yield from ((source, _WHOLE) for source in self.starred)
         for statements in self.statements.values():
@@ -164,7 +164,7 @@ def _place_of(top: str) -> Path | None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Where a module is, found without executing any of the packages that hold it."""
+    """The spec of a module, found without executing any of the packages that hold it."""
     loaded = sys.modules.get(name)
     if loaded is not None or not name:
         return getattr(loaded, "__spec__", None)
@@ -185,7 +185,7 @@ def _is_package(name: str) -> bool:
 
 
 def package_of(name: str | None) -> str:
-    """What relative imports of a module start from."""
+    """The package that relative imports of a module start from."""
     given = getattr(sys.modules.get(name or ""), "__package__", None)
     if given or not name:
         return given or name or ""
@@ -289,7 +289,7 @@ def _absolute_module(node: ast.ImportFrom, package: str) -> str:
 
 
 def imports_made(inside: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str]]:
-    """What is imported anywhere in here, as modules and names."""
+    """All imports in here, as modules and names."""
     for node in inside:
         if isinstance(node, ast.ImportFrom):
             source = _absolute_module(node, package)
@@ -307,7 +307,7 @@ def normalize_layout(source: str) -> str:
     """Source text without the layout at its edges.
 
     Raises:
-        SyntaxError: it can't stand alone.
+        SyntaxError: it isn't complete on its own.
     """
     text = "\n".join(line.rstrip() for line in textwrap.dedent(source).splitlines())
     ast.parse(text)

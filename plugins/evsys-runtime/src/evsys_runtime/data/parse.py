@@ -29,7 +29,7 @@ _VERIFIER_KEYS = ("name", "expected", "params")
 
 @attrs.define(kw_only=True)
 class ParseReport:
-    """What typing found: how many rows can be used, and the problems of the others by their kind.
+    """The report of typing: how many rows can be used, and the problems of the others by their kind.
 
     `empty_answers` of the rows teach an answer without text, thoughts or tool calls: to say nothing.
     `null_arguments` of them call tools with null for an argument, or show tools a parameter of which is null.
@@ -72,7 +72,8 @@ def parse_rows(
         on_bad_row: `error` fails with all problems found, `skip` counts.
         report: filled while parsing.
         place: where the current row came from, `file:line`, or None where no longer known.
-        most_problems: how many bad rows end the search of `error`, as ten kinds of problems do; None reads on to the end.
+        most_problems: how many bad rows end the search of `error`, as ten kinds of problems do; None reads on to
+            the end.
 
     Raises:
         DataError: rows that lack what the shape needs; each names its index, its line where known, and what is missing.
@@ -348,4 +349,4 @@ SHAPES: Mapping[Shape, Callable[[Mapping[str, Any], int], Any]] = {
     "prompt": _prompt,
     "task": _task,
 }
-"""What makes each shape."""
+"""The parser of each shape."""

@@ -26,7 +26,7 @@ __all__ = ["NO_REASON", "Stage", "apply", "build_stages", "drop_counts", "keeps_
 
 NO_REASON = "no reason given"
 HELD_BACK = "held back, or left out without a reason"
-"""What is known of rows that a transform has taken when its reader stops, and that it gives no account of."""
+"""The reason given for rows that a transform had taken when its reader stopped, and that it doesn't account for."""
 
 _ABSENT = object()
 

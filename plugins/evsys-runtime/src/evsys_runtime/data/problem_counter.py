@@ -1,4 +1,4 @@
-"""Problems of rows, told once for all rows that have them: ten thousand rows with one fault are one line."""
+"""Problems of rows, reported once for all rows that have them: ten thousand rows with one fault are one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 __all__ = ["ProblemCounter"]
 
 _EXAMPLES = 3
-"""Different messages that are told of problems of one kind."""
+"""The most messages reported for problems of one kind."""
 
 
 @attrs.define(kw_only=True)
@@ -18,7 +18,7 @@ class ProblemCounter:
     """Counts problems by their kind, and keeps the first few of each in words.
 
     Attributes:
-        most_kinds: kinds that are told in words; others are counted.
+        most_kinds: kinds reported in words; others are counted.
         counts: how many there are of each kind.
     """
 

@@ -29,7 +29,7 @@ _SKIP_HINT = "correct it, or set `on_bad_row: skip` to leave such rows out and c
 
 @attrs.define(kw_only=True)
 class ReadReport:
-    """What reading found, kept up to date row by row.
+    """The report of reading, kept up to date row by row.
 
     `line` is the physical line, counted from 1, at which the row handed out last begins. `skipped` counts
     rows by the kind of their problem, and `problems` has the first `most_problems` of them: line, kind, message.

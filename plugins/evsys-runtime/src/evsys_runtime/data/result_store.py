@@ -1,12 +1,13 @@
-"""Scored rollouts by what decided them: one SQLite file in a project's cache.
+"""Scored rollouts by their ingredients: one SQLite file in a project's cache.
 
 ```
 <cache>/results/results.sqlite      scorings: their ingredients, whose run made them, when they were last of use
-                                    rollouts: of each scoring, by the place and content of their task and the sample index
+                                    rollouts: of each scoring, by the place and content of their task and the sample
+                                        index
 ```
 
-Any number of processes may read and write at once. What is written is whole or isn't there. Beyond `most_bytes` the scorings
-go that were of no use for the longest time.
+Any number of processes may read and write at once. An entry is whole or absent. Beyond `most_bytes` the least
+recently used evaluations are evicted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What rows say, so that rows of equal content are found whatever their ids, spelling of spaces or letters."""
+"""The normalised content of rows, so that equal rows are found regardless of ids, white space and case."""
 
 from __future__ import annotations
 

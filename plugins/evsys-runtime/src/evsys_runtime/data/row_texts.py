@@ -1,4 +1,4 @@
-"""What a training row says, and what a task asks and expects, as texts with the part that they play."""
+"""The texts of a training row, and of a task's question and expected answer, with their roles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evsys.types import ChatMessagesRow, HarborTask, Message, PromptExample
 __all__ = ["Part", "expected_texts", "row_texts", "task_texts", "texts_in"]
 
 type Part = Literal["question", "answer", "aside"]
-"""What is asked or given, what is answered, and what is alongside an answer: reasoning and arguments of tool calls."""
+"""The question or context, the answer, and parts besides an answer: reasoning and arguments of tool calls."""
 
 
 def row_texts(row: Any) -> list[tuple[Part, str]]:
@@ -31,7 +31,7 @@ def row_texts(row: Any) -> list[tuple[Part, str]]:
 
 
 def task_texts(task: HarborTask) -> list[tuple[Part, str]]:
-    """What a task says; system messages are left out, they belong to all tasks."""
+    """The texts of a task; system messages are left out, since they belong to all tasks."""
     if isinstance(task.instruction, str):
         return [("question", task.instruction)] if task.instruction.strip() else []
     said = [message for message in task.instruction if message.role not in {"system", "developer"}]

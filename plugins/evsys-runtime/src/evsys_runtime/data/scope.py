@@ -1,4 +1,4 @@
-"""What transforms and stores may know of the run they work in: where the project is, where big files may go."""
+"""The scope of transforms and stores in a run: the project's folder, and the place for big files."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _PYTHON = "python " + ".".join(map(str, sys.version_info[:2]))
 
 
 def source_hash(obj: Any) -> str:
-    """Hash of what a function or class does, as far as its source tells; instances count as their class.
+    """Hash of the behaviour of a function or class according to its source; instances count as their class.
 
     In it are its source, everything of its own top-level package, and of modules that lie alongside that, that this source
     names or imports, directly or through others (functions, classes, constants, decorators), and the plain values that a
@@ -39,7 +39,8 @@ def source_hash(obj: Any) -> str:
     If there is no source (a lambda, the interactive prompt, `exec`) it is the byte code with the Python version, so
     it changes with Python. What is compiled counts as its name and the version of its distribution.
 
-    A class, and a function that closes over nothing, is read once a process, since what runs is what was imported.
+    A class, and a function that closes over nothing, is read once a process, since the imported code is the one
+    that runs.
     """
     if isinstance(obj, functools.partial) or hasattr(obj, "__wrapped__"):
         return _hash_of(obj)
@@ -114,7 +115,7 @@ def _plain(value: Any) -> str:
 
 
 def _source(obj: Any) -> str | None:
-    """Source text without the layout at its edges; None where there is none, or it can't stand alone."""
+    """Source text without the layout at its edges; None if there is none, or it isn't complete on its own."""
     try:
         return normalize_layout(inspect.getsource(obj))
     except (OSError, TypeError, SyntaxError):

@@ -47,8 +47,8 @@ _UNFINISHED = b"\x18\n"
 
 @attrs.frozen(kw_only=True)
 class StoredData:
-    """Where the rows of a dataset or benchmark are. `ref` names them: an id in the cache, else a path in the project.
-    `version` is that of a project's own dataset, `newest` its highest.
+    """The place of the rows of a dataset or benchmark. `ref` names them: an id in the cache, else a path in the
+    project. `version` is that of a project's own dataset, `newest` its highest.
     """
 
     path: Path
@@ -147,7 +147,7 @@ def _own_version(folder: Path, version: str, split: str) -> StoredData:
 
 
 def _newest(names: Mapping[str, str], name: str, split: str) -> str:
-    """What a project's dataset was cached as: `<name>/v<N>` with its split, or the highest version of `<name>`."""
+    """The cache entry of a project's dataset: `<name>/v<N>` with its split, or the highest version of `<name>`."""
     pattern = re.compile(rf"{re.escape(name)}/v(\d+)/{re.escape(split)}")
     versions = [int(match[1]) for known in names if (match := pattern.fullmatch(known))]
     return f"{name}/v{max(versions)}/{split}" if versions else f"{name}/{split}"

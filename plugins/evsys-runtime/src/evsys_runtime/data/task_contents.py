@@ -1,4 +1,4 @@
-"""What the tasks of a benchmark ask, regardless of the benchmark, its file and its tasks are called."""
+"""The contents of a benchmark's tasks, regardless of the names of the benchmark, its file and its tasks."""
 
 from __future__ import annotations
 

@@ -206,7 +206,9 @@ def _common_texts(texts: Sequence[Mapping[str, str]], groups: Sequence[Sequence[
 
 
 def _outline(said: Sequence[tuple[Part, str]], common: set[tuple[str, ...]]) -> Outline:
-    """What a task asks, to be compared with rows; if a part of that is boilerplate, the rest has to be in a row as it is."""
+    """The outline of a task's question, to compare with rows; if a part of that is boilerplate, the rest has to be
+    in a row as it is.
+    """
     asked = [text for part, text in said if part == "question"]
     words = [words_of(text) for text in asked]
     counts = [_own_words(one, common) for one in words]

@@ -1,4 +1,6 @@
-"""What tasks ask, as texts that are compared: one folding of messages for copies within a benchmark and between two."""
+"""The questions of tasks, as texts to compare: one folding of messages for copies within a benchmark and between
+two.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f
 """Characters of scripts written without spaces: each counts as a word."""
 
 _MARKS = "\u0300-\u036f\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
-"""Marks that belong to the letter before them, which are no letters to `re`."""
+"""Marks that belong to the letter before them, which `re` doesn't count as letters."""
 
 _WORD = re.compile(rf"[{_ALONE}]|(?:[^\W_{_ALONE}]|[{_MARKS}])+")
 _ASCII_WORDS = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))

@@ -26,7 +26,7 @@ __all__ = ["Store", "Workspace", "require_store"]
 
 
 class Store(Protocol):
-    """Where datasets and benchmarks are pulled from that are neither in the project nor in its cache."""
+    """The source of datasets and benchmarks that are neither in the project nor in its cache."""
 
     def pull(self, ref: str, /) -> Iterable[Mapping[str, Any]] | Awaitable[Iterable[Mapping[str, Any]]]:
         """Rows of a dataset or benchmark by its id or name, in a stable order; plain or async."""
@@ -49,8 +49,8 @@ class Workspace:
     """A project's folder.
 
     A name is looked for in the project's own data first (`data/datasets/<name>/v<N>/`, `data/benchmark/<name>/`,
-    `data/validation/<name>/`), then among what was pulled into the cache, then in the store. What is read from the project or pulled
-    is put into the cache, so a run can say by id what it used.
+    `data/validation/<name>/`), then among those pulled into the cache, then in the store. Data read from the
+    project or pulled is put into the cache, so a run can record the id of its data.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Workspace:
         Args:
             root: the project's folder.
             store: serves what is neither in the project nor in the cache.
-            tell: hears where data is kept when the project can't be written.
+            tell: gets the place of data if the project can't be written.
 
         Raises:
             ConfigError: the store has no method `pull`.
@@ -80,7 +80,7 @@ class Workspace:
 
     @property
     def experiments(self) -> Path:
-        """Where records go unless the config says otherwise."""
+        """The default folder of records."""
         return self.state / "experiments"
 
     def cache(self, kind: Kind = "datasets") -> DatasetCache:
@@ -177,7 +177,7 @@ class Workspace:
         return own_datasets(self.root)
 
     def _pull(self, ref: str, kind: Kind, error: DataError, *, accept: Accept | None = None) -> CachedData:
-        """What the store has by this id or name; `error` is that it isn't here."""
+        """Pull this id or name from the store; `error` says that it isn't here."""
         if self._store is None or not error.facts.get("unknown"):
             raise error
         with boundary("store", type(self._store).__name__):
@@ -226,7 +226,7 @@ def _entry(cache: DatasetCache, found: StoredData) -> CachedData:
 
 
 def _same_file(cache: DatasetCache, ref: str, lineage: dict[str, Any]) -> CachedData | None:
-    """What was read from this very file before."""
+    """The entry read from this very file before."""
     entry = cache.get(ref, verify=False)
     if entry is None or entry.lineage.get("file") != lineage["file"]:
         return None

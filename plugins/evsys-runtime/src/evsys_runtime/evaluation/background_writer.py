@@ -20,10 +20,10 @@ MOST_WAITING = 4096
 
 
 class BackgroundWriter:
-    """Writes training rollouts in the order in which they come. What can't be written is told at the next call.
+    """Writes training rollouts in order of arrival. A failed write is raised at the next call.
 
     Args:
-        record: where they go; it is called in the thread.
+        record: writes them; it is called in the thread.
     """
 
     def __init__(self, record: Recorder) -> None:

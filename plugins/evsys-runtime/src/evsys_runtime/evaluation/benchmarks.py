@@ -53,14 +53,14 @@ class ApiModel:
 
 @attrs.frozen(kw_only=True)
 class BoundBenchmark:
-    """One benchmark entry, ready to be scored any number of times.
+    """One benchmark entry, ready to be evaluated any number of times.
 
-    `environment` is where agents act, with `${NAME}` in its params not put in yet. `inference` answers instead of the trained
-    model where the entry names a client, `models` are scored alongside it. `reward_range` is what the verifiers declare, None
-    where one doesn't. `benchmark_hash` covers the scored tasks, `verifier_hash` the source of every verifier that
-    they name, or that those call. `warnings` are what verifiers and clients have to say of results.
-    `agent_spec`, `engine_spec` and `inference_spec` are what agent, engine and client were made from; None where no one named
-    them. `max_turns` is how many answers agents are told that they have.
+    `environment` is that of agents, with `${NAME}` in its params not put in yet. `inference` answers instead of the
+    trained model if the entry names a client, `models` are evaluated alongside it. `reward_range` is what the
+    verifiers declare, None if one doesn't. `benchmark_hash` covers the evaluated tasks, `verifier_hash` the source
+    of every verifier that they name, or that those call. `warnings` are those of verifiers and clients about
+    results. `agent_spec`, `engine_spec` and `inference_spec` are the specs of agent, engine and client; None if
+    none was named. `max_turns` is the number of answers announced to agents.
     """
 
     name: str
@@ -299,7 +299,7 @@ def with_harness(
 def _bound(
     problems: list[Problem], entry: BenchmarkConfig, path: str, make: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """What `make` makes; where it can't, None, and the problem is noted without values that `${NAME}` represents."""
+    """The result of `make`; if it fails, None, and the problem is noted without the values of `${NAME}`."""
     try:
         return make(*arguments, path=path)
     except ConfigError as exc:
@@ -375,7 +375,7 @@ def _reward_range(tasks: Sequence[HarborTask], verifiers: Verifiers) -> Range | 
 def _task_problems(
     entry: BenchmarkConfig, tasks: Sequence[HarborTask], verifiers: Verifiers, path: str
 ) -> list[Problem]:
-    """What is wrong with the tasks themselves: verifiers that can't judge, two system messages."""
+    """The problems of the tasks themselves: verifiers that can't judge, two system messages."""
     found: list[str] = []
     for task in tasks:
         wrong = unjudgeable(task, verifiers)
@@ -413,7 +413,7 @@ def _content_hash(
 
 
 def _warnings(verifiers: Verifiers, clients: Iterable[Any]) -> tuple[str, ...]:
-    """What verifiers and clients say in their `warnings`, each once."""
+    """The `warnings` of verifiers and clients, each once."""
     plugins = [one.call for one in verifiers.values() if isinstance(one, BoundVerifier)]
     said = [warning for plugin in (*plugins, *clients) for warning in declared(plugin, "warnings", ())]
     return tuple(dict.fromkeys(said))

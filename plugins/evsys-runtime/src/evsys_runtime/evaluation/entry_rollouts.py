@@ -1,4 +1,6 @@
-"""The rollouts of one scoring: an entry's tasks through its engine, each on record, paid for and told of as it ends."""
+"""The rollouts of one evaluation: an entry's tasks through its engine, each recorded, charged and reported as it
+ends.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ type MakeModel = Callable[[SamplingClient, BoundBenchmark], InferenceClient]
 
 @attrs.define(kw_only=True, eq=False)
 class EntryRollouts:
-    """Makes the rollouts of an evaluator's scorings; its fields are what they have in common, see `Evaluator`.
+    """Makes the rollouts of an evaluator's evaluations; its fields are their common settings, see `Evaluator`.
 
-    `ctx` has the hooks that are told how far a scoring is, once there are any.
+    `ctx` has the hooks for the progress, once there are any.
     """
 
     renderer: Renderer | None
@@ -130,7 +132,7 @@ class EntryRollouts:
         return allowed * (1 + (getattr(config, "max_retries", None) or 0)) + self.silent_seconds
 
     def _files(self, benchmark: BoundBenchmark, scored: int | str) -> Path | None:
-        """Where the engine may keep files of one scoring, of a step's weights or of an API model."""
+        """The folder for the engine's files of one evaluation, of a step's weights or of an API model."""
         if self.directory is None:
             return None
         return self.directory / benchmark.phase / "files" / f"{slug(benchmark.name)}-{slug(str(scored))}"

@@ -80,12 +80,14 @@ class Evaluator:
         directory: the run's folder, where engines may keep files of rollouts; None keeps none.
         endpoints: where agents reach the model over HTTP, see `Policy`.
         cache: knows rollouts that were made before; None makes all again.
-        share: calls its second argument, which scores the untrained weights, unless another run does: then it waits, and gives
-            that run's result.
+        share: calls its second argument, which scores the untrained weights, unless another run does: then it
+            waits, and gives that run's result.
         in_flight: how many snapshots may be scored at once; `submit` waits beyond that.
-        silent_seconds: a scoring in which no rollout ends for as long as one may take and so many seconds more has failed.
+        silent_seconds: a scoring in which no rollout ends for as long as one may take and so many seconds more has
+            failed.
         hung: is notified of what is given up, just before that.
-        charge: gets what each rollout and its verdict used; a `BudgetExceeded` of it ends a scoring, which is then missing.
+        charge: gets what each rollout and its verdict used; a `BudgetExceeded` of it ends a scoring, which is then
+            missing.
     """
 
     benchmarks: Sequence[BoundBenchmark] = attrs.field(kw_only=False)
@@ -144,7 +146,7 @@ class Evaluator:
         )
 
     def bind(self, ctx: RunContext) -> None:
-        """Tell the hooks of `ctx` about each scoring from here on."""
+        """Notify the hooks of `ctx` of each evaluation from here on."""
         self._ctx = self._rollouts.ctx = ctx
 
     # --- the core protocol --------------------------------------------------------------------------------------
@@ -191,7 +193,7 @@ class Evaluator:
 
     @property
     def results(self) -> Sequence[EvaluationResult]:
-        """What is scored so far, in the order of `drain`."""
+        """The results so far, in the order of `drain`."""
         order = {benchmark.name: place for place, benchmark in enumerate(self.benchmarks)}
         return sorted(
             self._results, key=lambda result: (result.step, order.get(result.benchmark, len(order)))
@@ -199,7 +201,7 @@ class Evaluator:
 
     @property
     def pending(self) -> Sequence[Mapping[str, Any]]:
-        """What was submitted and has no result yet, as `{step, benchmark}`, in the order of submission."""
+        """The submitted evaluations without a result, as `{step, benchmark}`, in the order of submission."""
         return [{"step": step, "benchmark": name} for step, name in self._pending]
 
     @property
@@ -228,8 +230,8 @@ class Evaluator:
             snapshot: those weights; closed afterwards. None records each of these scorings as missing.
             reason: why there is no snapshot.
             entries: their names; None for all.
-            through: generates in place of the snapshot, for entries without a client of their own. They are scored through it also
-                where the snapshot was scored at this step, and that scoring gives way.
+            through: generates in place of the snapshot, for entries without a client of their own. They are scored
+                through it also where the snapshot was scored at this step, and that scoring gives way.
         """
         wanted = [b for b in self.benchmarks if entries is None or b.name in entries]
         if through is not None:
@@ -271,10 +273,10 @@ class Evaluator:
             self._asking.remove(benchmark)
 
     async def close(self, reason: str) -> None:
-        """Cut off what is still being scored: no task continues, every snapshot is closed.
+        """End the running evaluations: no task continues, every snapshot is closed.
 
-        Entries that were submitted and aren't scored are recorded as missing with `reason`; listeners aren't told. Safe to
-        call twice, and where nothing is being scored.
+        Submitted entries without a result are recorded as missing with `reason`; listeners aren't notified. Safe to
+        call twice, and while nothing is evaluated.
 
         Raises:
             StoreError: that can't be put on record.
@@ -403,7 +405,7 @@ class Evaluator:
     async def _finish(
         self, benchmark: BoundBenchmark, result: EvaluationResult, rollouts: Sequence[Rollout] = ()
     ) -> EvaluationResult:
-        """Put a result on record and tell who listens."""
+        """Record a result and notify the listeners."""
         if not self._keep(benchmark, result, rollouts):
             return result
         if self._ctx is not None:

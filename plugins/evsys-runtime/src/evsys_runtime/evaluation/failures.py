@@ -46,7 +46,7 @@ def failure_of(error: BaseException, default: str = "evaluation") -> Failure:
 
 
 def _message(error: BaseException) -> str:
-    """What an error says, with its place where it has one; its hint is alongside."""
+    """The message of an error, with its place if it has one; its hint is separate."""
     if not isinstance(error, EvsysError):
         return f"{type(error).__name__}: {error}"
     place = ":".join(

@@ -408,7 +408,7 @@ def _passes_everything(tried: _Tried, high: float) -> bool:
 
 
 def _warnings(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -> Iterator[str]:
-    """What is odd and may be meant so."""
+    """Warnings about odd results that may be intended."""
     where = f"of {benchmark!r}"
     blind = _blind(tried, high)
     for answer in _NAMES:

@@ -1,8 +1,8 @@
-"""Answers made without a model: the right one as far as a verifier tells it, and some that should be worth nothing.
+"""Answers made without a model: the right one if a verifier gives it, and some that should be worth nothing.
 
-What a verifier may declare, each as a method or attribute that takes `(expected, params)`, plain or async:
+A verifier may declare, each as a method or attribute that takes `(expected, params)`, plain or async:
 
-* `oracle`: an answer that gets full marks; None where there is none to tell. Without it, `expected` as a text is tried.
+* `oracle`: an answer that gets full marks; None if there is none. Without it, `expected` as a text is tried.
 * `counterexample`: an answer that gets none; for verifiers to which an empty answer may be right.
 """
 
@@ -34,7 +34,7 @@ class Oracle:
 
 
 async def oracle_of(verifier: BoundVerifier, expected: Any) -> Oracle | None:
-    """The right answer of a task with this verifier; None where no one knows one. What `oracle` raises passes through."""
+    """The right answer of a task with this verifier; None if unknown. Exceptions of `oracle` pass through."""
     own = declared(verifier.call, "oracle")
     if callable(own):
         said = await _told(own, expected, verifier.params)
@@ -44,13 +44,13 @@ async def oracle_of(verifier: BoundVerifier, expected: Any) -> Oracle | None:
 
 
 async def counterexample_of(verifier: BoundVerifier, expected: Any) -> str | None:
-    """A wrong answer, of a verifier that tells one. What its method raises passes through."""
+    """A wrong answer, of a verifier that gives one. Exceptions of its method pass through."""
     own = declared(verifier.call, "counterexample")
     return await _told(own, expected, verifier.params) if callable(own) else None
 
 
 def echo_of(task: HarborTask) -> str:
-    """What the user says in a task."""
+    """The user's text in a task."""
     if isinstance(task.instruction, str):
         return task.instruction
     return "\n".join(message.content for message in task.instruction if message.role == "user")

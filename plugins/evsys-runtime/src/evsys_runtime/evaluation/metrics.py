@@ -1,9 +1,10 @@
-"""Metrics of a benchmark: built by name, computed over scored rewards only, each with its interval and its direction.
+"""Metrics of a benchmark: built by name, computed over scored rewards only, each with its interval and its
+direction.
 
-What a metric class may declare: `direction` ("max" or "min"), `needs_samples` (tasks with fewer scored samples are left
-out and counted), `value_range` (the values that it can have, which its interval keeps to), and `task_value` where the
-metric is the mean over tasks of such a value of one task's rewards (rollouts, for a metric of those), which gives it an
-exact interval. Any other metric gets its interval by bootstrap over tasks.
+A metric class may declare `direction` ("max" or "min"), `needs_samples` (tasks with fewer scored samples are left
+out and counted), `value_range` (the values that it can have, which its interval keeps to), and `task_value` if the
+metric is the mean over tasks of such a value of one task's rewards (rollouts, for a metric of those), which gives
+it an exact interval. Any other metric gets its interval by bootstrap over tasks.
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ class BoundMetric:
 
 @attrs.frozen(kw_only=True)
 class Scores:
-    """What metrics are computed from.
+    """The input of metrics.
 
     `rewards` has the scored rewards of every task that has any, in sample order; `rollouts` all rollouts by task;
-    `clusters` the cluster of each task, empty where tasks are independent; `reward_range` what the verifiers declare.
+    `clusters` the cluster of each task, empty if tasks are independent; `reward_range` the one that the verifiers
+    declare.
     """
 
     rewards: Mapping[str, Sequence[float]]
@@ -82,7 +84,7 @@ class Scores:
 
     @property
     def possible_rewards(self) -> Range | None:
-        """The rewards that there can be, by declaration, else by what is seen; None where neither tells."""
+        """The possible rewards, by declaration, else by observation; None if neither says."""
         return self.reward_range or seen_range(
             reward for rewards in self.rewards.values() for reward in rewards
         )
@@ -252,7 +254,7 @@ def _measurable(
 ) -> tuple[dict[str, Sequence[Any]], dict[str, float] | None]:
     """The tasks that a metric is computed on, and its value of each, None where it is not a mean over tasks.
 
-    A metric of rollouts says by NaN that it can't be told for a task: no price is known, say.
+    A metric of rollouts returns NaN if it is unknown for a task, for example without a known price.
     """
     task_value = declared(metric.plugin, "task_value")
     usable: dict[str, Sequence[Any]]

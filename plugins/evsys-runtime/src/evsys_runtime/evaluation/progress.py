@@ -40,7 +40,8 @@ class Progress:
 async def advancing(
     seconds: float, hung: Callable[[str], None] = lambda _what: None
 ) -> AsyncGenerator[Callable[[], None]]:
-    """A block that must continue: what it is given is to be called whenever something ended. `hung` is told just before it's given up.
+    """A block that must make progress: it calls the yielded function whenever something ended. `hung` is called
+    just before it's given up.
 
     Raises:
         RolloutError: nothing ended for `seconds`; the block was cancelled.

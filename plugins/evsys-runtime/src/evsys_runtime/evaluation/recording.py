@@ -1,6 +1,7 @@
-"""What an engine needs around any agent: a model client that records every turn, and the rollout made of the record.
+"""The parts that an engine needs around any agent: a model client that records every turn, and the rollout made of
+the record.
 
-Tokens and logprobs are those of the sampler, taken where they come out; nothing is tokenised again. The record is trusted
+Tokens and logprobs are those of the sampler, taken at its output; nothing is tokenised again. The record is trusted
 over what an agent says about itself.
 """
 
@@ -60,8 +61,8 @@ class RecordingModel:
     Args:
         model: who answers.
         sampling: how the rollout is to be sampled, by its seed.
-        most: answers that the rollout may have; then calls are refused, and how is sampled is not the agent's to say. None
-            leaves both to the agent.
+        most: answers that the rollout may have; then calls are refused, and how is sampled is not the agent's to
+            say. None leaves both to the agent.
 
     Attributes:
         model: who answers this rollout.
@@ -166,7 +167,7 @@ class RecordingModel:
         self._asked[call] = 0
 
     def allowed(self, asked: SamplingParams) -> SamplingParams:
-        """What is sampled where an agent asks for this: as the run says, and no longer than it says."""
+        """The sampling params for an agent's request: those of the run, and at most its length."""
         own = self.sampling
         return attrs.evolve(
             asked,
@@ -186,7 +187,7 @@ class RecordingModel:
 
 
 def agent_context(policy: Policy, task_index: int, sample_index: int, *, max_turns: int) -> AgentContext:
-    """What the agent of one rollout may know; its seed is derived from `policy.sampling.seed` (0 where None)."""
+    """The context for the agent of one rollout; its seed is derived from `policy.sampling.seed` (0 where None)."""
     seed = rollout_seed(policy.sampling.seed or 0, task_index, sample_index)
     return AgentContext(
         sampling=attrs.evolve(policy.sampling, seed=seed),
@@ -215,13 +216,14 @@ class Acted:
 
 
 def has_address(policy: Policy, model: RecordingModel) -> bool:
-    """Whether a rollout can have an address of its own: its model is sampled here, and is no service."""
+    """Whether a rollout can have an address of its own: its model is sampled here, and is not a service."""
     return policy.endpoints is not None and isinstance(model.model, Conversation)
 
 
 @asynccontextmanager
 async def reachable(policy: Policy, model: RecordingModel) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
-    """What gives a rollout an address of its own, when first asked; it raises a `RolloutError` where there is none to have.
+    """A function that gives a rollout an address of its own, made at the first call; it raises a `RolloutError` if
+    there can't be one.
 
     The address is good for as long as the block continues.
     """
@@ -366,12 +368,12 @@ def _ending_of(
 
 
 def _is_overflow(failure: BaseException | None) -> bool:
-    """True for a prompt longer than the model's context, of which sampling clients tell by the fact `limit`."""
+    """True for a prompt longer than the model's context, which sampling clients report by the fact `limit`."""
     return isinstance(failure, BackendError) and "limit" in failure.facts
 
 
 def _fault(failure: BaseException | None, told: str | None, *, silent: bool) -> tuple[str | None, NoScore]:
-    """What went wrong, in words, and the absence of a score that it is; no words where there is something to judge."""
+    """The fault, in words, and the resulting absence of a score; no words if there is an answer to judge."""
     if failure is not None:
         error = str(failure) if isinstance(failure, EvsysError) else f"{type(failure).__name__}: {failure}"
         passing = isinstance(failure.__cause__ or failure, OSError)

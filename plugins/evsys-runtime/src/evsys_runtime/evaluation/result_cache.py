@@ -1,8 +1,9 @@
-"""Scored rollouts that were made before: a scoring that is repeated costs nothing, and one that changed is made again.
+"""Cached scored rollouts: a repeated evaluation costs nothing, and a changed one is made again.
 
-Only whole rollouts with a score are kept: none that crashed, ran out of time, or couldn't be judged. What comes from the
-cache keeps its own usage, which metrics of cost and time need, and is marked, so that nothing is counted as spent twice. A
-scoring that an earlier attempt at the same run was cut off in counts as the run's own: no one has counted it yet.
+Only whole rollouts with a score are kept: none that crashed, ran out of time, or couldn't be judged. Rollouts from
+the cache keep their own usage, which metrics of cost and time need, and is marked, so that nothing is counted as
+spent twice. An evaluation interrupted in an earlier attempt at the same run counts as the run's own, since it
+hasn't been counted yet.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _MOST_TOLD = 20
 
 @attrs.frozen(kw_only=True)
 class _Lookup:
-    """What is known of a scoring before it begins."""
+    """The look-up of an evaluation before it begins."""
 
     scoring: str
     ingredients: Mapping[str, Any]
@@ -62,19 +63,19 @@ class _Lookup:
 
 
 class ResultCache:
-    """The cache of a project, as one run uses it. Trouble with it never stops a scoring: it is told once.
+    """The cache of a project, as one run uses it. Trouble with it never stops an evaluation: it is reported once.
 
     Args:
         store: the project's results.
-        registry: where plugins are looked up.
-        run_dir: the run's folder; its `cache.jsonl` says what was found.
-        trained: whose weights are scored; None where only API models are.
-        tell: hears once why the cache isn't used.
-        redactor: knows the secrets; what holds one isn't kept.
+        registry: of plugins.
+        run_dir: the run's folder; its `cache.jsonl` records the look-ups.
+        trained: the evaluated weights; None if only API models are evaluated.
+        tell: gets, once, the reason why the cache isn't used.
+        redactor: knows the secrets; rollouts with one aren't cached.
 
     Attributes:
-        taken_over: what the rollouts used that come from earlier attempts at the same run, as they are handed out; whoever counts takes
-            them out, since they were paid for.
+        taken_over: the usage of rollouts from earlier attempts at the same run, as they are handed out; it is left
+            out of the spending, since it was paid for.
     """
 
     def __init__(
@@ -106,14 +107,14 @@ class ResultCache:
         step: int,
         model: str | None,
     ) -> AsyncGenerator[Rollout]:
-        """What `benchmark.engine.run` yields, as far as it is known from the cache; the rest is made and kept.
+        """Yield the rollouts of `benchmark.engine.run`, as far as possible from the cache; the rest is made and
+        cached.
 
-        In fixed waves a sampler's answers depend on what is sampled alongside, so there it is all or nothing.
+        In fixed waves a sampler's answers depend on the concurrent ones, so there it is all or nothing.
 
         Args:
-            benchmark: what is scored.
-            policy: who acts.
-            limits: bounds of the engine.
+            benchmark: the entry.
+            policy: the acting policy. limits: bounds of the engine.
             snapshot: the weights; None for an API model.
             step: optimiser steps behind them.
             model: the API model's name.
@@ -169,7 +170,7 @@ class ResultCache:
         snapshot: SamplingClient | None,
         told: Mapping[str, Any],
     ) -> _Lookup | None:
-        """What the cache has of a scoring; None where it can't be used."""
+        """The cached part of an evaluation; None if it can't be used."""
         if self._broken:
             return None
         try:

@@ -1,4 +1,5 @@
-"""What decides a scoring: everything that a rollout and its score depend on, as JSON values that can be compared.
+"""The ingredients of an evaluation: everything that a rollout and its score depend on, as JSON values that can be
+compared.
 
 An evaluation that can't be fully identified has no key, and the reason why: it is made again each time.
 """
@@ -32,9 +33,9 @@ __all__ = ["Trained", "ingredients", "plugin_facts", "rollout_keys", "why_not"]
 
 @attrs.frozen(kw_only=True)
 class Trained:
-    """Whose weights are scored: the model and the backend that made them, and where they stand if no one can read them.
+    """The evaluated weights: the model and the backend that made them, and their place if they can't be read.
 
-    `place` is (experiment, run, attempt). `registry` is where plugins are looked up.
+    `place` is (experiment, run, attempt). `registry` is that of plugins.
     """
 
     model: ModelSpec
@@ -139,7 +140,9 @@ def _agent_facts(registry: Registry, spec: AgentConfig | None) -> dict[str, Any]
 
 
 def _environment_facts(registry: Registry, spec: PluginSpec | None) -> dict[str, Any] | None:
-    """An environment that is neither registered nor an import path is one of its engine's, whose own facts tell its version."""
+    """An environment that is neither registered nor an import path is one of its engine's, whose own facts include
+    its version.
+    """
     if spec is None or _named(registry, "environment", spec.kind):
         return plugin_facts(registry, "environment", spec)
     parts = split_path(spec.kind)

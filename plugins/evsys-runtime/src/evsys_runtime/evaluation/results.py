@@ -38,7 +38,9 @@ MAX_NO_SCORE = 0.05
 def scored_result(
     benchmark: BoundBenchmark, step: int, rollouts: Sequence[Rollout], seeds: Callable[..., int]
 ) -> EvaluationResult:
-    """What a whole scoring came to: completed, or invalid for want of scores. A metric that fails has no value; the others hold."""
+    """The result of a whole evaluation: completed, or invalid for want of scores. A metric that fails has no value;
+    the others hold.
+    """
     by_task = _by_task(benchmark, rollouts)
     scores = Scores(
         rewards=rewards_by_task(by_task),
@@ -100,7 +102,7 @@ def without_cost(result: EvaluationResult) -> EvaluationResult:
 
 
 def used_in(rollout: Rollout) -> Usage:
-    """What a rollout and its verdict used, as far as that wasn't paid for before."""
+    """The usage of a rollout and its verdict, unless it was paid for before."""
     return Usage() if is_cached(rollout) else rollout.usage + (rollout.score.usage or Usage())
 
 

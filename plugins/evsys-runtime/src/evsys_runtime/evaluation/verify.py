@@ -1,7 +1,7 @@
 """From a finished rollout to its score: the one place where verifiers are called.
 
-A verifier's failure is a `NoScore` of the boundary "verifier", never a reward of 0: an exception, a result that is no
-number or not finite, a deadline passed. A rollout that crashed isn't judged at all.
+A verifier's failure is a `NoScore` of the boundary "verifier", never a reward of 0: an exception, a result that is
+not a finite number, a deadline passed. A rollout that crashed isn't judged at all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 type VerifierKey = tuple[str, str]
-"""What `verifier_key` says of a verifier's spec."""
+"""The result of `verifier_key` for a verifier's spec."""
 
 TIMEOUT_SECONDS = 600.0
 
@@ -190,7 +190,7 @@ def make_verify(registry: Registry, *, timeout_seconds: float = TIMEOUT_SECONDS)
 
 
 def to_score(said: Any, verifier: str) -> Score | NoScore:
-    """What a verifier returned, as a finite `Score` or a `NoScore`."""
+    """The result of a verifier, as a finite `Score` or a `NoScore`."""
     if isinstance(said, NoScore):
         return said if said.boundary is not None else attrs.evolve(said, boundary="verifier")
     score = said if isinstance(said, Score) else _as_score(said)

@@ -289,7 +289,7 @@ class _Terms(NamedTuple):
 
 
 class _Statistics:
-    """What policy losses tell about sampler and policy, over the positions that have a loss."""
+    """The statistics that policy losses report about sampler and policy, over the positions that have a loss."""
 
     def __init__(self) -> None:
         self._log_ratios: list[NDArray[Any]] = []

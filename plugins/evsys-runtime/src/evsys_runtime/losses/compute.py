@@ -106,7 +106,7 @@ def hides_builtin(name: str, registry: Registry | None = None) -> bool:
 
 
 def loss_name(loss_fn: str | Callable[..., Any]) -> str:
-    """What a loss is called in messages and metrics."""
+    """The name of a loss in messages and metrics."""
     if isinstance(loss_fn, str):
         return loss_fn
     while isinstance(loss_fn, functools.partial):

@@ -1,7 +1,7 @@
-"""What goes around a policy loss: weights for tokens that have moved away from the sampler, a pull to a reference.
+"""Wrappers of a policy loss: weights for tokens that have moved away from the sampler, a pull to a reference.
 
-`PolicyObjective` is a loss made of another one. It changes the weights that the inner loss sees, and adds a term of its
-own; the inner loss and its gradients stay what they are. Notation as in `builtin`: lp, q, r = exp(lp - q), A, m.
+`PolicyObjective` is a loss made of another one. It changes the weights that the inner loss sees, and adds a term of
+its own; the inner loss and its gradients don't change. Notation as in `builtin`: lp, q, r = exp(lp - q), A, m.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class PolicyObjective:
     Attributes:
         loss: the inner loss, a name or a callable.
         params: its settings.
-        ratio_cap: a token counts with at most this ratio: its weight is multiplied by min(1, cap / r), without gradient.
-            Truncated importance sampling.
+        ratio_cap: a token counts with at most this ratio: its weight is multiplied by min(1, cap / r), without
+            gradient. Truncated importance sampling.
         token_bounds: tokens whose ratio is outside have no loss.
         sequence_bounds: data whose geometric mean of ratios is outside have no loss.
         kl_coef: what the mean KL to the reference is multiplied with.
@@ -76,7 +76,7 @@ class PolicyObjective:
 
     @property
     def __name__(self) -> str:
-        """What it is called in messages: the inner loss."""
+        """Its name in messages: that of the inner loss."""
         return loss_name(self.loss)
 
     def __call__(self, data: Sequence[Datum], logprobs: Sequence[NDArray[Any]]) -> LossResult:

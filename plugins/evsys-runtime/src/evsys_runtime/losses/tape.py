@@ -4,8 +4,8 @@ A user's loss calls `np.exp`, `np.minimum`, slices and sums; numpy hands every c
 `__array_ufunc__` or `__array_function__`, where it is computed on the plain values and recorded with the rule that
 takes its gradient back. `gradients` walks the record from the end. All arithmetic is float64.
 
-A function without a rule raises `TapeError` naming it. What can't carry a gradient at all (comparisons, `np.sign`)
-returns plain arrays.
+A function without a rule raises `TapeError` naming it. Functions that can't carry a gradient at all (comparisons,
+`np.sign`) return plain arrays.
 """
 
 from __future__ import annotations

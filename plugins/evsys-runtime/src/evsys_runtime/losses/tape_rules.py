@@ -1,7 +1,7 @@
 # ruff: noqa: ARG005 - the rules of a table share one signature
 """Gradient rules of the tape: which numpy functions it knows, and how a gradient goes back through each.
 
-A rule gets the plain operands and the plain result and returns one derivative an operand. Where a function isn't
+A rule gets the plain operands and the plain result and returns one derivative an operand. If a function isn't
 differentiable, the conventions are those of the field's autograd libraries: ties of minimum and maximum share the
 gradient equally, clip passes it at its bounds, abs has 0 at 0.
 """

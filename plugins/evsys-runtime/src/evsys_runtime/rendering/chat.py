@@ -1,8 +1,10 @@
-"""The renderer that every model with a chat template uses: prompts, training sequences with loss weights, and parsing.
+"""The renderer that every model with a chat template uses: prompts, training sequences with loss weights, and
+parsing.
 
-What an assistant turn learns is found by difference: the conversation is rendered up to the turn with the generation
-prompt, and up to and including the turn without it; what the second text adds to the first is the turn. So the prompt
-that a model is trained behind is, byte for byte and token for token, the prompt that it is sampled from.
+The trained tokens of an assistant turn are found by difference: the conversation is rendered up to the turn with
+the generation prompt, and up to and including the turn without it; the turn is the part that the second text adds
+to the first. So the prompt that a model is trained behind is, byte for byte and token for token, the prompt that it
+is sampled from.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["TRAIN_ON", "ChatTemplateRenderer"]
 
 TRAIN_ON = ("last_assistant", "all_assistant", "all")
-"""What a conversation trains: the last assistant turn, each of them, or every token."""
+"""The trained parts of a conversation: the last assistant turn, each of them, or every token."""
 
 _PROBE = (Message(role="user", content="a question"), Message(role="assistant", content="the answer"))
 _THINKING_PROBE = (_PROBE[0], Message(role="assistant", content="the answer", reasoning="a thought"))
@@ -137,18 +139,18 @@ class ChatTemplateRenderer:
     ) -> list[tuple[list[int], list[float]]]:
         """Training sequences as `(tokens, weights)` of equal length.
 
-        One sequence, as long as each prompt continues what is before it. Where the template rewrites earlier turns
-        (thinking is dropped from history), each turn is a sequence of its own, behind the prompt it is sampled from.
+        One sequence, as long as each prompt continues what is before it. If the template rewrites earlier turns
+        (thinking is dropped from history), each turn is a sequence of its own, behind the prompt it is sampled
+        from.
 
         Args:
-            messages: the conversation; what follows the last trained turn is left out, but with `all`.
+            messages: the conversation; messages after the last trained turn are left out, except with `all`.
             tools: tool schemas, shown to the model by the template.
-            train_on: `last_assistant`, `all_assistant` or `all`. A message's own `weight` scales its turn, 0 leaves it
-                out.
+            train_on: `last_assistant`, `all_assistant` or `all`. A message's own `weight` scales its turn, 0 leaves
+                it out.
 
-        Returns:
-            Weights are 0 on what isn't trained. The end token of a trained turn is trained, the newline after it isn't.
-            Empty when nothing would be trained.
+        Returns: Weights are 0 on what isn't trained. The end token of a trained turn is trained, the newline after
+            it isn't. Empty when nothing would be trained.
 
         Raises:
             DataError: the template is unstable for this conversation or leaves out a part of it.
@@ -233,7 +235,7 @@ class ChatTemplateRenderer:
         return prompt, self.template.render(template_messages(messages[: index + 1]), tools=tools)
 
     def _answer(self, turn: _Turn, masks: Masks = NO_MASKS) -> str:
-        """What a turn adds to its prompt."""
+        """The part that a turn adds to its prompt."""
         start = min(turn.prompt.cut, turn.whole.cut) if turn.whole.base is turn.prompt.base else 0
         prompt, whole = turn.prompt.text(start), turn.whole.text(start)
         if not start and not prompt:
@@ -356,7 +358,7 @@ class ChatTemplateRenderer:
 
 
 def _difference(prompt: str, whole: str) -> str:
-    """Where two texts part, for a message."""
+    """The place where two texts diverge, for a message."""
     place = next(
         (i for i, (a, b) in enumerate(zip(prompt, whole, strict=False)) if a != b),
         min(len(prompt), len(whole)),

@@ -69,7 +69,7 @@ class ControlTexts:
 
         Args:
             values: the data of one rendering.
-            reserved: text whose characters are no masks: the template.
+            reserved: text whose characters are not used as masks: the template.
 
         Raises:
             DataError: the data use every private character.

@@ -107,7 +107,7 @@ def grow(
 
 @attrs.frozen(kw_only=True)
 class _Reading:
-    """What a template wrote before the first message and for each, what it wrote after them, and whether it looked ahead."""
+    """The template's output before the first message, for each, and after them, and whether it looked ahead."""
 
     written: Sequence[str]
     tail: str

@@ -82,11 +82,11 @@ class _Said:
 
 
 class HistoryRenderer:
-    """A renderer around another, for one rollout. What it wasn't told of is rendered by the other alone.
+    """A renderer around another, for one rollout. Unknown messages are rendered by the other alone.
 
-    An answer's own tokens are put in where the template shows that answer whole, as it was said; where the template rewrites
-    it (thoughts are dropped from the history), the template is right. The reasoning of an answer is put back where an agent
-    sends the text alone, so that the template can decide.
+    An answer's own tokens are used if the template shows that answer whole and unchanged; if the template rewrites
+    it (thoughts are dropped from the history), the template is right. The reasoning of an answer is put back if an
+    agent sends the text alone, so that the template can decide.
 
     Args:
         renderer: the model's renderer.
@@ -137,7 +137,7 @@ class HistoryRenderer:
         return prompt
 
     def answered(self, completion: Completion) -> None:
-        """Tell of an answer to a prompt that was rendered here: the message as the agent gets it, and its tokens."""
+        """Note an answer to a prompt that was rendered here: the message as the agent gets it, and its tokens."""
         prompt = completion.prompt_tokens
         asked = next((asked for asked in reversed(self._asked) if asked.prompt is prompt), None)
         if asked is not None and asked.messages and completion.tokens:
@@ -184,7 +184,7 @@ class HistoryRenderer:
         return whole, places
 
     def _rest(self, plain: Sequence[int], said: _Said) -> Sequence[int] | None:
-        """What comes after an answer in a prompt that has it; None where the template shows it as something else."""
+        """The text after an answer in a prompt that has it; None if the template shows the answer differently."""
         start, stops = len(said.plain), self.stop_token_ids
         aligned = plain[:start] == said.plain
         if not aligned:  # where an answer begins, its first token may be one with the last of the prompt
@@ -203,7 +203,7 @@ class HistoryRenderer:
         return plain[end + 1 if said.ended else end :]
 
     def _after(self, tokens: Sequence[int], head: Sequence[int]) -> list[int] | None:
-        """The tokens of what a text says after another; None where it doesn't begin with that, or the renderer can't tell."""
+        """The tokens of a text after another one; None if it doesn't begin with that, or the renderer doesn't know."""
         tokenizer: Tokenizer | None = getattr(self._renderer, "tokenizer", None)
         if tokenizer is None:
             return None
@@ -219,7 +219,7 @@ def _digest(before: bytes, message: Message) -> bytes:
 
 
 def _content(message: Message) -> list[Any]:
-    """What a message says. White space around an answer's text is nothing: templates and agents trim it."""
+    """The content of a message. White space around an answer's text is ignored: templates and agents trim it."""
     content = message.content.strip() if message.role == "assistant" else message.content
     calls = [[call.name, _arguments(call.arguments)] for call in message.tool_calls]
     return [content, (message.reasoning or "").strip(), calls]

@@ -69,7 +69,7 @@ def _tick(*_: Any) -> str:
 
 
 def _concat_texts(*parts: Any) -> str:
-    """What `~` does."""
+    """The operator `~`."""
     if sum(map(_weight, parts)) > MAX_CHARACTERS:
         _fail(f"a text of more than {MAX_CHARACTERS} characters")
     return "".join(map(str, parts))
@@ -271,7 +271,7 @@ def environment() -> jinja2.Environment:
 
 
 def _written(value: Any) -> Any:
-    """What `{{ value }}` writes; nested lists that share their parts are refused before they become text."""
+    """The output of `{{ value }}`; nested lists that share their parts are refused before they become text."""
     if not isinstance(value, str | int | float):
         _weight(value)
     return value

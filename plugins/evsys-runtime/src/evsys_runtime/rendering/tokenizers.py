@@ -70,7 +70,7 @@ class ByteTokenizer:
         return ids
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of whole sequences; bytes that are no UTF-8 become U+FFFD, special tokens are kept.
+        """Text of whole sequences; bytes that are not UTF-8 become U+FFFD, special tokens are kept.
 
         Raises:
             ValueError: an id outside 0 to 258.

@@ -55,7 +55,7 @@ class Exchange:
 
     @property
     def answered_tokens(self) -> int:
-        """The tokens of all answers, those among them that are told as alternatives of others."""
+        """The tokens of all answers, including those that are alternatives of others."""
         tokens = sum(len(choice.sequence.tokens) for choice in self.choices)
         return tokens * (1 + self.request.sampling.top_logprobs)
 
@@ -113,13 +113,13 @@ def _max_tokens(model: ServedModel, request: ChatRequest, prompt_tokens: int) ->
 def of_sampler(
     client: SamplingClient, prompt_tokens: int, max_tokens: int, param: str = "messages"
 ) -> Iterator[None]:
-    """What a sampling client does; where it refuses, or reports a context that is too short by the fact `limit`, that is the answer.
+    """Call a sampling client; a refusal, or a context that is too short by the fact `limit`, becomes the answer.
 
     Args:
-        client: who is asked.
-        prompt_tokens: what it is given.
-        max_tokens: what it may answer.
-        param: where the prompt is in the request.
+        client: of the model.
+        prompt_tokens: of the prompt.
+        max_tokens: of the answer.
+        param: the place of the prompt in the request.
     """
     try:
         with boundary("backend", type(client).__name__):

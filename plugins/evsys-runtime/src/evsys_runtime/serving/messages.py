@@ -12,8 +12,8 @@ from evsys.types import Message, Role, ToolCall
 __all__ = ["LEAST_LOGPROB", "WireError", "message_from_wire", "message_to_wire", "messages_from_wire"]
 
 LEAST_LOGPROB = -9999.0
-"""What services send where a logprob is unknown or minus infinity, which JSON can't say; others may send a lower number. Nothing that was
-sampled is as unlikely.
+"""The value that services send for a logprob that is unknown or minus infinity, which JSON can't express; others
+may send a lower number. No sampled token is as unlikely.
 """
 
 ROLES: tuple[str, ...] = get_args(Role)
@@ -136,7 +136,7 @@ def _call_from_wire(value: object, param: str) -> ToolCall:
 
 
 def _arguments(arguments: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
-    """What a model wrote, parsed where it is a JSON object; no arguments at all are an empty one."""
+    """A model's arguments, parsed if they are a JSON object; no arguments at all are an empty one."""
     if not isinstance(arguments, str):
         return arguments
     if not arguments.strip():

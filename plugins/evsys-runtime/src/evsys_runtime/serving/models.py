@@ -1,4 +1,4 @@
-"""What is served: models by name. A server that makes them as they are asked for brings a catalogue of its own."""
+"""The served models, by name. A server that makes them as they are asked for brings a catalogue of its own."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ class ChatRequest:
 class TextRequest:
     """A request for completions of plain texts, each as it was sent: a text, or token ids.
 
-    `logprobs` asks for those of the tokens, and for so many of the likeliest; with `echo` the prompt's are told too, and
-    `max_tokens` may be 0.
+    `logprobs` asks for those of the tokens, and for this many of the likeliest; with `echo` the prompt's are
+    returned as well, and `max_tokens` may be 0.
     """
 
     model: str

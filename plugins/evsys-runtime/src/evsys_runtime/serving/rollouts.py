@@ -40,7 +40,7 @@ ANY_KEY = "evsys"
 
 @attrs.frozen(kw_only=True)
 class Endpoint:
-    """Where a rollout reaches the model: what clients of chat completions call base URL, key and model."""
+    """The address at which a rollout reaches the model: base URL, key and model for clients of chat completions."""
 
     base_url: str
     api_key: str
@@ -57,7 +57,7 @@ class Endpoint:
 
 
 class Recording(Protocol):
-    """What is recorded of one rollout. `model` renders and samples, `sampling` is how."""
+    """The recording of one rollout. `model` renders and samples, with `sampling`."""
 
     @property
     def model(self) -> Conversation:
@@ -80,24 +80,25 @@ class Recording(Protocol):
         """A call that had begun failed."""
 
     def allowed(self, asked: SamplingParams) -> SamplingParams:
-        """What is sampled where a request asks for this."""
+        """The sampling params for a request."""
 
     def take(self, call: int, messages: Sequence[Message], completions: Sequence[Completion]) -> None:
         """Record what a call came to."""
 
 
 class RolloutEndpoints:
-    """A server on this machine, with a path for each rollout that asks for one. It starts with the first, and `close` ends it.
+    """A server on this machine, with a path for each rollout that asks for one. It starts with the first, and
+    `close` ends it.
 
-    How is sampled is the experiment's to say: temperature, `top_p` and `top_k` are the run's whatever a request says, and an
-    answer is as long as the request says, but no longer than the run allows. A request's own `seed` goes into the rollout's.
+    The experiment sets the sampling: temperature, `top_p` and `top_k` are the run's regardless of a request, and an
+    answer is as long as the request says, but no longer than the run allows. A request's own `seed` goes into the
+    rollout's.
 
     Args:
-        model: what the model is called.
-        tokenizer: the model's.
+        model: its name. tokenizer: the model's.
         context_length: most tokens of prompt and answer; None leaves it to the sampling client to refuse.
-        bounds: what the server takes on; by default more than an engine runs at once.
-        log: told of failures that are the server's own.
+        bounds: of the server; by default more than an engine runs at once.
+        log: of the server's own failures.
     """
 
     def __init__(
@@ -183,7 +184,9 @@ class RolloutEndpoints:
 async def rollout_endpoints(
     client: TrainingClient, model: str, log: Log | None = None
 ) -> AsyncIterator[RolloutEndpoints]:
-    """Where the agents of a run reach its model over HTTP, those of its evaluations too; nothing is started before one asks."""
+    """The addresses at which agents of a run and of its evaluations reach its model over HTTP; nothing is started
+    before the first request.
+    """
     endpoints = RolloutEndpoints(
         model=model,
         tokenizer=client.tokenizer,

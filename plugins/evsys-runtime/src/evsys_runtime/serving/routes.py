@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 __all__ = ["Bounds", "Record", "Words", "chat_routes"]
 
 type Record = Callable[[Exchange], Awaitable[None] | None]
-"""Told of each exchange before its answer is sent, so that who has an answer knows it is on record."""
+"""Called with each exchange before its answer is sent, so that every received answer is on record."""
 
 type Words = Callable[[Exception], str]
-"""What a client is told of a failure that is the server's own; the log has it in full."""
+"""The message to a client about a failure of the server itself; the log has it in full."""
 
 type _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @attrs.frozen(kw_only=True)
 class Bounds:
-    """What a server takes on.
+    """The limits of a server.
 
     Attributes:
         running: requests sampled at once.
@@ -74,13 +74,13 @@ def chat_routes(
         catalogue: finds the models.
         prefix: where the routes begin. Its variable parts, such as `/rollouts/{rollout}/v1`, are the `scope` that
             the catalogue and the exchanges get.
-        key: what clients must send as `Authorization: Bearer <key>`; None asks for none. An application that has other
-            routes with the same key passes its `KeyCheck`, so that wrong keys are counted together.
-        record: told of each exchange.
-        bounds: what the routes take on, together.
-        log: told of failures that are the server's own.
-        words: what clients are told of those; None tells them in full.
-        texts: `POST <prefix>/completions` as well, for plain texts and token ids; `record` hears nothing of it.
+        key: what clients must send as `Authorization: Bearer <key>`; None asks for none. An application that has
+            other routes with the same key passes its `KeyCheck`, so that wrong keys are counted together.
+        record: called with each exchange.
+        bounds: of the routes together.
+        log: of the server's own failures.
+        words: the messages to clients about those; None reports them in full.
+        texts: `POST <prefix>/completions` as well, for plain texts and token ids; `record` isn't called for these.
     """
     from aiohttp import web
 

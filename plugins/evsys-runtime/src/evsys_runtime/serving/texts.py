@@ -120,7 +120,7 @@ async def _sampled(model: ServedModel, request: TextRequest, prompt: list[int]) 
 
 
 async def _looked_at(client: SamplingClient, prompt: list[int], top: int | None) -> SampleResult:
-    """What the model thinks of a prompt, which may fill its context, so that nothing can come after it.
+    """The model's logprobs of a prompt, which may fill its context, so that nothing can come after it.
 
     The likeliest at its last place are therefore those of a sample that begins there.
     """

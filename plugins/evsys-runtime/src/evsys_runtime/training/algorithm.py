@@ -33,13 +33,15 @@ class BaseAlgorithm:
         Config: the params; `TrainingParams` or a subclass of it.
         shape: of the rows: `chat`, `pair`, `prompt` or `task`.
         requires: capabilities that a backend must have.
-        roles: the second models that it uses, `teacher` or `reference`, each with the capabilities that its backend must have.
+        roles: the second models that it uses, `teacher` or `reference`, each with the capabilities that its backend
+            must have.
         required_roles: those of them that it can't do without.
         health: the bands in which metrics stay while training is healthy, by the metric's name.
-        whole_batches: True where there have to be as many rows as a batch takes; False where rows may come again in one.
-        preview_params: names of the params on which `preview` and `rows_trained` depend; `evsys plan` renders rows once for all
-            arms that differ in others only. None means all of them. It is valid for the class that declares it: a subclass
-            declares its own.
+        whole_batches: True where there have to be as many rows as a batch takes; False where rows may come again in
+            one.
+        preview_params: names of the params on which `preview` and `rows_trained` depend; `evsys plan` renders rows
+            once for all arms that differ in others only. None means all of them. It is valid for the class that
+            declares it: a subclass declares its own.
         prefetch: True lets the loop build the next batch while the backend computes. Then `build_batch(n + 1)` runs
             before `step_metrics(n, ...)`, so leave it False where batches depend on results or sample from the model.
 
@@ -82,16 +84,18 @@ class BaseAlgorithm:
     # --- what it trains -------------------------------------------------------------------------------------------
 
     def lora(self) -> LoraSpec:
-        """What is trained of the model."""
+        """The adapter that is trained."""
         return lora_spec(self.config)
 
     def validate_model(self, model: ModelSpec) -> Iterable[str]:
-        """What can be known to be wrong with training this model, before anything is prepared."""
+        """The problems with training this model that are known before anything is prepared."""
         if self.config.learning_rate is None and self._recommended(model.name) is None:
             yield _unknown_rate(model.name)
 
     def validate_roles(self, model: ModelSpec, roles: Mapping[str, ModelSpec]) -> Iterable[str]:
-        """What can be known to be wrong with second models. Token by token they are compared with the trained model."""
+        """The problems of second models that are known beforehand. Token by token they are compared with the
+        trained model.
+        """
         from evsys_runtime.training.roles import same_tokenizers
 
         return same_tokenizers(model, roles)
@@ -206,8 +210,8 @@ class BaseAlgorithm:
         raise NotImplementedError(f"{type(self).__name__} must override build_batch")
 
     def foreseen(self, step_idx: int) -> Foreseen | None:
-        """What a step takes at most, where its batch isn't built ahead (`prefetch`) because answers are sampled for it; None
-        where no one knows. The estimates of time and memory before training rest on it.
+        """The most that a step takes, if its batch isn't built ahead (`prefetch`) because answers are sampled for
+        it; None if unknown. The estimates of time and memory before training rest on it.
         """
         return None
 
@@ -229,10 +233,11 @@ class BaseAlgorithm:
         return {}
 
     def state(self) -> Mapping[str, Any]:
-        """What the next batches depend on alongside their step, as JSON values; stored with each checkpoint.
+        """The state that the next batches depend on besides their step, as JSON values; stored with each
+        checkpoint.
 
-        Taken after the `step_metrics` of a step. With `prefetch` it is taken when the batch of that step was built, since
-        the next batch may be in the making: what `step_metrics` changes is then lost when a run resumes.
+        Taken after the `step_metrics` of a step. With `prefetch` it is taken when the batch of that step was built,
+        since the next batch may be in the making: changes made by `step_metrics` are then lost when a run resumes.
         """
         return {}
 
@@ -249,10 +254,11 @@ class BaseAlgorithm:
         return asked and self.ctx.retreats < self.config.max_rollbacks
 
     def after_collapse(self, result: RunResult, retreats: int) -> Retreat | None:
-        """What to do after `train` returned the status `collapsed`; None ends the run there.
+        """The response after `train` returned the status `collapsed`; None ends the run there.
 
-        By default back to the best checkpoint from before the trouble, if `on_collapse` asks for that and it wasn't done too
-        often. Also called without `setup`, when resuming a run interrupted at that moment: use the result only.
+        By default back to the best checkpoint from before the trouble, if `on_collapse` asks for that and it wasn't
+        done too often. Also called without `setup`, when resuming a run interrupted at that moment: use the result
+        only.
 
         Args:
             result: of the training.
@@ -266,7 +272,7 @@ class BaseAlgorithm:
         return Retreat(kind="branch" if scored else "rollback", before=before)
 
     def warn(self, message: str) -> None:
-        """Tell of something odd: it is counted and stands once in the run's result."""
+        """Warn of something odd: it is counted and listed once in the run's result."""
         if self.warnings.add(message):
             self.ctx.log.warning("training.odd", what=message)
 

@@ -27,11 +27,12 @@ async def all_of[T](calls: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def used(client: Any, prompt_tokens: int, completion_tokens: int = 0) -> Usage:
-    """Tokens with their price, as far as the client knows it; where a service has the model, what that has told of its calls.
+    """Tokens with their price, as far as the client knows it; if a service has the model, as it reported for its
+    calls.
 
     Args:
-        client: a sampling client, or a training client asked for a forward pass. One with `told_usage` gives what
-            its calls took since it was asked last.
+        client: a sampling client, or a training client asked for a forward pass. One with `told_usage` returns the
+            usage of its calls since the last question.
         prompt_tokens: that it read.
         completion_tokens: that it drew.
     """

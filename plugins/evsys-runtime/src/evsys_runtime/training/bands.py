@@ -1,7 +1,8 @@
 """Health contracts: the bands that an algorithm says its metrics stay in, and where a run left them.
 
-Nothing ends because of them. A single odd step is no news, so a metric is out of its band once it has been for a few steps in a
-row; what is told is read from the metrics on record, so that it holds after a resume, for failed runs and for loops of one's own.
+Nothing ends because of them. A single odd step doesn't count, so a metric is out of its band once it has been for a
+few steps in a row; the report is read from the metrics on record, so that it holds after a resume, for failed runs
+and for loops of one's own.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ __all__ = ["GRADIENT", "STEEP", "UNLIKELY", "Band", "bands_of", "out_of_bands"]
 
 @attrs.frozen
 class Band:
-    """Where a metric stays while training is healthy.
+    """The range of a metric while training is healthy.
 
     Attributes:
-        low: the smallest value; None where there is none.
-        high: the largest value; None where there is none.
-        why: what it means when the metric isn't in there, and what to do.
-        lasting: values in a row that count, so that noise is none.
+        low: the smallest value; None without one.
+        high: the largest value; None without one.
+        why: the meaning of leaving the band, and what to do.
+        lasting: values in a row that count, so that noise doesn't.
     """
 
     low: float | None
@@ -95,7 +96,8 @@ def out_of_bands(lines: Iterable[Mapping[str, Any]], bands: Mapping[str, Band]) 
     """Which metrics left their band, for as long as counts, in the order of the bands.
 
     Args:
-        lines: of the training's metrics, in the order of their steps: `step`, and `values` by name, None where one wasn't finite.
+        lines: of the training's metrics, in the order of their steps: `step`, and `values` by name, None where one
+            wasn't finite.
         bands: by the metric's name.
     """
     watched = {metric: _Watched(band) for metric, band in bands.items()}
@@ -134,7 +136,7 @@ class _Watched:
         self.last = step
 
     def result(self, metric: str) -> OutOfBand | None:
-        """What there is to tell; None where it stayed in its band."""
+        """The report; None if it stayed in its band."""
         from evsys.types import OutOfBand  # here, so that `evsys schema` stays quick
 
         if self.first is None:

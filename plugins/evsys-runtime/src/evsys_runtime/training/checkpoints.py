@@ -28,7 +28,7 @@ _NUMBER = "evsys:number"
 """The one key of a mapping that represents a number which JSON lacks."""
 
 PEFT_CONFIG = "adapter_config.json"
-"""What makes a folder an adapter in the layout of PEFT."""
+"""The file that marks a folder as an adapter in the layout of PEFT."""
 
 
 class RunCheckpoints:
@@ -36,10 +36,10 @@ class RunCheckpoints:
 
     Args:
         files: the run's checkpoint folders.
-        model: what is trained; stored whole alongside each checkpoint.
+        model: the trained one; stored whole alongside each checkpoint.
         attempt: the attempt that saves.
-        attempts: every attempt so far, which tells live checkpoints from abandoned ones.
-        restored: what this attempt started from, as `restorable` made it.
+        attempts: every attempt so far, to distinguish live checkpoints from abandoned ones.
+        restored: the checkpoint that this attempt started from, as `restorable` made it.
         roles: the accounts of second models, whose usage until then each checkpoint keeps.
     """
 
@@ -100,7 +100,7 @@ class RunCheckpoints:
 
     @property
     def restored(self) -> Checkpoint | None:
-        """What this attempt started from."""
+        """The checkpoint that this attempt started from."""
         return self._restored
 
 

@@ -1,7 +1,7 @@
-"""What a second model says of tokens sampled by the first, made fit to be compared with it.
+"""A second model's logprobs of tokens sampled by the first, made comparable.
 
-A teacher or a reference may find impossible what the model has said: minus infinity, by which one token would outweigh all others, or
-make all weights NaN. And a service may not say. Both are rare, and counted.
+A teacher or a reference may find sampled tokens impossible: minus infinity, by which one token would outweigh all
+others, or make all weights NaN. And a service may leave some out. Both are rare, and counted.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["IMPOSSIBLE", "Comparable", "comparable", "told_by"]
 
 IMPOSSIBLE = -50.0
-"""Nats, 2e-22. What a model finds impossible counts as this unlikely, or as the least likely of what it gives a number."""
+"""Nats, 2e-22. An impossible token counts as this unlikely, or as unlikely as the least likely token with a number."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Comparable:
-    """What was said of some sequences.
+    """The logprobs of some sequences.
 
     Attributes:
         logprobs: [n] each, finite.
         tokens: how many in all.
         bounded: how many of them it finds impossible.
-        unknown: of how many nothing is known; they count as if both models agreed.
+        unknown: how many of them are unknown; they count as if both models agreed.
     """
 
     logprobs: list[NDArray[np.float64]]
@@ -54,12 +54,12 @@ class Comparable:
 async def told_by(
     model: SamplingClient, read: Sequence[tuple[Sequence[int], NDArray[np.bool_]]], *, who: str
 ) -> list[NDArray[np.float64]]:
-    """The logprobs that a second model gives some tokens of what it reads, [n] each.
+    """The logprobs that a second model gives some tokens of the sequences that it reads, [n] each.
 
     Args:
         model: a snapshot of it.
-        read: sequences, each with its tokens, [N], and with True where one of those that are asked about stands.
-        who: it is, for messages.
+        read: sequences, each with its tokens, [N], and with True at the requested ones.
+        who: its name, for messages.
 
     Raises:
         AlgorithmError: it gave too few.

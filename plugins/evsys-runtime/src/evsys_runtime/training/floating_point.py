@@ -1,7 +1,7 @@
-"""Numbers that overflow while a model is trained: in the log, where numpy would warn on the terminal.
+"""Logs numbers that overflow while a model is trained, instead of numpy's warnings on the terminal.
 
-Whether a loss or a gradient is finite is checked where it matters and ends the run with a reason. Where the first
-infinity came from is for whoever then reads the log.
+Whether a loss or a gradient is finite is checked separately and ends the run with a reason. The log then shows the
+source of the first infinity.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ __all__ = ["floating_point_in"]
 
 @contextmanager
 def floating_point_in(log: Log) -> Iterator[None]:
-    """Have numpy tell `log` of overflows, divisions by zero and invalid operations, each kind once a line of code.
+    """Have numpy report to `log` overflows, divisions by zero and invalid operations, each kind once a line of
+    code.
 
     It holds for this task and for the threads that its context is copied to.
     """

@@ -1,4 +1,4 @@
-"""What a step of an algorithm that samples takes at most, known before anything is sampled."""
+"""The most that a step of a sampling algorithm takes, known before anything is sampled."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def foresee(
     at_once: int | None = None,
     readings: int = 0,
 ) -> Foreseen | None:
-    """The work of a step that answers each prompt `count` times; None where no prompt leaves room for an answer.
+    """The work of a step that answers each prompt `count` times; None if no prompt leaves room for an answer.
 
     Args:
         prompts: token ids of each.
@@ -93,12 +93,13 @@ def foresee_rollouts(
     limit: int | None,
     readings: int = 0,
 ) -> Foreseen | None:
-    """The work of a step that works on each task `count` times, as `foresee`. What an agent reads alongside its task isn't known.
+    """The work of a step that works on each task `count` times, as `foresee`. The prompts that an agent adds to its
+    task aren't known.
 
     Args:
         tasks: of the step.
         renderer: of the model.
-        params: who acts and for how long; without a `max_turns` a rollout is taken to be one answer.
+        params: of the agent and its limits; without a `max_turns` a rollout is taken to be one answer.
         count: rollouts of each task.
         max_tokens: of one answer.
         limit: tokens of a rollout at most; None is no limit.
@@ -115,7 +116,7 @@ def foresee_rollouts(
 
 
 def task_prompt(task: HarborTask, renderer: Renderer, system_prompt: str | None) -> Sequence[int]:
-    """What a plain chat reads of a task, as token ids. What an agent is told besides isn't known."""
+    """The prompt of a plain chat for a task, as token ids. The prompts that an agent adds aren't known."""
     told = task.instruction
     said = (Message(role="user", content=told),) if isinstance(told, str) else tuple(told)
     before = () if system_prompt is None else (Message(role="system", content=system_prompt),)

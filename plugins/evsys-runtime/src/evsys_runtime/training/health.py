@@ -1,7 +1,7 @@
-"""Health checks: what must be true of rows, batches and results, so that nothing ends in a quiet success.
+"""Health checks of rows, batches and results, so that no failure passes for a success.
 
-What makes a run pointless is an error with counts and what to do; what is only odd is a warning that is counted and
-told once in the run's result.
+A fault that makes a run pointless is an error with counts and a fix; an oddity is a warning that is counted and
+listed once in the run's result.
 """
 
 from __future__ import annotations
@@ -240,8 +240,8 @@ class VanishedGradient:
 class LossTrend:
     """Notices a training that went away from its data, though every number stayed finite.
 
-    It is meant for losses that training lowers, such as cross-entropy. What a policy gradient minimises says nothing by
-    its size.
+    It is meant for losses that training lowers, such as cross-entropy. The size of a policy gradient's objective
+    means nothing.
     """
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ class LossTrend:
             self._last.append(loss)
 
     def warning(self) -> str | None:
-        """What to show where each of the last losses is well above the first; None else."""
+        """The warning if each of the last losses is well above the first; else None."""
         if self._first is None or len(self._last) < _LOSSES_KEPT:
             return None
         lowest = min(self._last)

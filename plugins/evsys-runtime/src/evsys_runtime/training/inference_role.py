@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["CAPABILITY", "MOST_AT_ONCE", "InferenceRole"]
 
 CAPABILITY = "prompt_logprobs"
-"""What an inference client is good for in a role, and the method that it needs for that."""
+"""The capability that an inference client needs in a role, and its method."""
 
 MOST_AT_ONCE = 64
 """Calls to a service at once, as engines make them: a step asks about all of its answers together."""
@@ -57,7 +57,7 @@ class InferenceRole:
         self._kind = kind
 
     async def preflight(self, model: ModelSpec) -> None:
-        """Ask for the logprobs of a short text: does the service tell them, and are its tokens those of `model`?
+        """Ask for the logprobs of a short text: does the service return them, and are its tokens those of `model`?
 
         Raises:
             ConfigError: they aren't, or it doesn't; or the tokenizer of `model` isn't on this machine.
@@ -100,7 +100,7 @@ def _renderer(model: ModelSpec) -> Any:
 
 
 class _Asked:
-    """What is offered in place of a training client: the model as it is."""
+    """Takes the place of a training client: the model as it is."""
 
     def __init__(self, client: _Telling, kind: str, renderer: Any) -> None:
         self.renderer: Renderer = renderer
@@ -128,7 +128,7 @@ class _Asked:
         )
 
     def told_usage(self) -> Usage:
-        """What the forward passes took since this was asked last."""
+        """The usage of forward passes since the last call."""
         return self._told.told_usage()
 
     def forward_backward(self, data: object, loss_fn: object, loss_params: object = None) -> Awaitable[Any]:
@@ -163,7 +163,7 @@ class _Snapshot:
         """Logprob of each token given those before it, [N]; entry 0 is NaN.
 
         Raises:
-            BackendError: the service failed, or told something else.
+            BackendError: the service failed, or returned something else.
         """
         call = asyncio.ensure_future(self._ask(tokens))
         self._calls.add(call)
@@ -182,7 +182,7 @@ class _Snapshot:
         return found
 
     def told_usage(self) -> Usage:
-        """What the calls took since this was asked last, by the service's own counts."""
+        """The usage of calls since the last call of this, by the service's own counts."""
         used, self._used = self._used, Usage()
         return used
 
@@ -199,14 +199,14 @@ class _Snapshot:
 
 
 def _read_in_one(datum: Datum) -> list[int] | None:
-    """The tokens that a datum reads and the last that it is to tell, [N + 1]; None where its targets aren't the tokens that follow."""
+    """The input tokens of a datum and its last target, [N + 1]; None if its targets aren't the tokens that follow."""
     tokens, targets = datum.tokens.tolist(), datum.loss_inputs["target_tokens"].tolist()
     return [*tokens, targets[-1]] if tokens[1:] == targets[:-1] else None
 
 
 def _as_told(client: Any, told: Usage, tokens: int) -> Usage:
-    """What a call took: by the service's counts; where it tells none, at a price that is unknown; where its client never does, as
-    many tokens as were sent, at the client's price.
+    """The usage of a call: by the service's counts; if it sent none, at an unknown price; if its client never
+    reports them, by the tokens sent, at the client's price.
     """
     if told.tokens:
         return attrs.evolve(told, seconds=0.0)  # calls run side by side, and alongside the training

@@ -1,8 +1,9 @@
 """`TrainingLoop`: drives an algorithm's batches through a backend, and owns everything around them.
 
-A step is: build the batch, check it, write down the intent, submit forward/backward and optimiser together, wait for
-both, check what came, write down that it is done, record metrics, tell listeners, then start to score and save where it is
-time. Scoring continues alongside the steps that follow. Steps are counted from 1 in everything that is recorded: step n means that n optimiser steps are done.
+A step is: build the batch, check it, write down the intent, submit forward/backward and optimiser together, wait
+for both, check the results, write down that it is done, record metrics, notify listeners, then start evaluations
+and save if due. Evaluations continue alongside the steps that follow. Steps are counted from 1 in everything that
+is recorded: step n means that n optimiser steps are done.
 """
 
 from __future__ import annotations
@@ -163,11 +164,11 @@ class TrainingLoop:
         return self._result(progress, status, reason)
 
     async def _estimate(self, progress: _Progress) -> Mapping[str, float] | None:
-        """What the backend expects of the steps to come, judging by the first batch, or by what the first one takes at most
-        where it is sampled; None where it can't tell.
+        """The backend's estimate of the remaining steps, from the first batch, or from an upper bound of it if it
+        is sampled; None without one.
 
-        `steps` is how many are to come; `scoring_seconds` is there where it is known how long the scorings on the way and at
-        the end take.
+        `steps` is their number; `scoring_seconds` is there if the duration of the evaluations on the way and at the
+        end is known.
         """
         estimate = declared(self.ctx.clients.policy, "estimate")
         steps = self._limit - progress.step
@@ -394,7 +395,7 @@ class TrainingLoop:
         }
 
     async def _measured(self, step: int) -> dict[str, float]:
-        """What the algorithm measures by passes over the model; one that knows nothing of this measures nothing."""
+        """The algorithm's measurements by passes over the model; none if it doesn't offer any."""
         measure = declared(self.algorithm, "measure")
         if measure is None:
             return {}
@@ -449,7 +450,7 @@ class TrainingLoop:
         await ctx.hooks.emit("evsys_checkpoint_saved", ctx=ctx, checkpoint=checkpoint)
 
     def _resumed(self) -> _Progress:
-        """Where this attempt starts: at 0, or where its checkpoint was saved."""
+        """The step that this attempt starts at: 0, or that of its checkpoint."""
         ctx, restored = self.ctx, self.ctx.checkpoints.restored
         if restored is None:
             return _Progress(state=self._state())

@@ -1,7 +1,7 @@
 """The order in which rows are trained: one seeded permutation an epoch, and names for batches.
 
-If a row stands is a function of its position alone, so a resumed run needs nothing but a number to continue with
-exactly the rows that an uninterrupted run would take.
+The row at a position is a function of the position alone, so a resumed run needs nothing but a number to continue
+with exactly the rows that an uninterrupted run would take.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def resolve_steps(params: Any, rows: int) -> tuple[int, int | None]:
 
 
 def lora_spec(params: Any) -> LoraSpec:
-    """What is trained."""
+    """The adapter that is trained."""
     modules = params.target_modules
     return LoraSpec(
         rank=params.lora_rank,

@@ -46,6 +46,6 @@ class Retreat:
 
 
 def rate_factor(config: object, retreats: int) -> float:
-    """What the learning rate of a run is multiplied by that went back so often; 1 if its params say nothing of that."""
+    """The factor of the learning rate after this many rollbacks; 1 if the params don't set one."""
     factor: float = getattr(config, "rollback_lr_factor", 1.0)
     return factor**retreats

@@ -19,9 +19,9 @@ _WHY = "logprobs of the same text's tokens can't be compared; choose a model of 
 
 
 def same_tokenizers(model: ModelSpec, roles: Mapping[str, ModelSpec]) -> Iterable[str]:
-    """What can be known before anything is prepared: a role whose tokenizer isn't the model's.
+    """The problems known before anything is prepared: a role whose tokenizer isn't the model's.
 
-    A model that isn't on this machine is looked at when the run starts.
+    A model that isn't on this machine is checked when the run starts.
     """
     others = {name: role for name, role in roles.items() if role.name != model.name}
     ours = _offline(model.name) if others else None
@@ -61,6 +61,6 @@ PROBE = "The quick brown fox, 12 345.678 times: naïve façade 東京 \U0001f600
 
 
 def _fingerprint(tokenizer: Tokenizer) -> object:
-    """What equal tokenizers share: the hash that they bring, else what they make of a text."""
+    """What equal tokenizers share: their own hash, else the tokens of a text."""
     own = declared(tokenizer, "fingerprint")
     return own or (tokenizer.vocab_size, tuple(tokenizer.eos_token_ids), tuple(tokenizer.encode(PROBE)))

@@ -82,7 +82,8 @@ async def run_groups(
 
 
 def learnable(rollout: Rollout, max_length: int | None) -> list[Trajectory] | str:
-    """What can be learnt from a rollout, or in a word why nothing can: `error`, `too_long`, or as `trajectories` says.
+    """The trainable sequences of a rollout, or in a word why there are none: `error`, `too_long`, or as
+    `trajectories` says.
 
     Args:
         rollout: judged or not.
@@ -125,7 +126,7 @@ def nothing_learnable(
 
 
 def out_of_turns(rollouts: Sequence[Rollout], max_turns: int | None) -> str | None:
-    """What to show where agents were cut short; None where none was."""
+    """The warning if agents ran out of turns; None if none did."""
     if not any("refused_calls" in rollout.metadata for rollout in rollouts):
         return None
     return f"agents asked for more than {max_turns or MOST_TURNS} answers (max_turns), and were cut short"
@@ -149,16 +150,16 @@ def shares(rollouts: Sequence[Rollout], lost: Mapping[str, int]) -> dict[str, fl
 
 
 def spent(rollouts: Sequence[Rollout]) -> Usage:
-    """What rollouts took, tokens and money of the model and of judging, summed at once: adding up hundreds of `Usage` one by one
-    would be felt in each step.
+    """The usage of rollouts, tokens and money of the model and of judging, summed at once: adding up hundreds of
+    `Usage` one by one would slow down each step.
 
-    Rollouts run side by side, and alongside the training, so their seconds don't add up to any.
+    Rollouts are concurrent, and alongside the training, so their seconds don't add up to any.
     """
     return _summed([rollout.usage for rollout in rollouts]) + judged(rollout.score for rollout in rollouts)
 
 
 def judged(scores: Iterable[Score | NoScore]) -> Usage:
-    """What verdicts took."""
+    """The usage of verdicts."""
     return _summed([score.usage for score in scores if score.usage is not None])
 
 

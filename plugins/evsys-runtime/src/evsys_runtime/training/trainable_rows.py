@@ -42,7 +42,7 @@ _UNKNOWN, _TRAINS, _LEFT_OUT = 0, 1, 2
 
 @attrs.define(eq=False)
 class _Looks[T: Rendered]:
-    """What is known of all rows: `found` by number, what is kept rendered, and what the last batch had rendered."""
+    """The state of all rows: `found` by number, those kept rendered, and those rendered by the last batch."""
 
     found: NDArray[np.uint8]
     kept: dict[int, T] = attrs.field(factory=dict)

@@ -1,4 +1,4 @@
-"""What trains a run, as far as its context says: kinds of its parts, what its backend declares, what its client charges."""
+"""The parts that train a run, from its context: their kinds, the backend's capabilities, the client's charges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["capabilities_of", "kind_of", "training_cost"]
 
 
 def capabilities_of(ctx: RunContext) -> frozenset[str]:
-    """What the backend of a run declares: by its client, else by the registered backend of the run's config.
+    """The capabilities of a run's backend: by its client, else by the registered backend of the run's config.
 
     Nothing declared means that nothing is taken for granted: custom losses then go in two passes.
     """

@@ -52,8 +52,8 @@ class RejectedRolloutError(RolloutError):
 
 
 class Span(NamedTuple):
-    """What one turn said: places `start` to `end` of its sequence, its number in `Rollout.turns`, and the optimiser steps
-    behind the weights that said it, None where no one knows.
+    """The tokens of one turn: places `start` to `end` of its sequence, its number in `Rollout.turns`, and the
+    optimiser steps behind the weights that sampled it, None if unknown.
     """
 
     start: int
@@ -102,7 +102,7 @@ class Trajectory:
 
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
-        """[N], True where the model's own token stands."""
+        """[N], True for the model's own tokens."""
         mask = np.zeros(len(self.tokens), bool)
         for span in self.spans:
             mask[span.start : span.end] = True
@@ -154,8 +154,8 @@ def to_datum(trajectory: Trajectory, advantages: float | NDArray[Any]) -> Datum:
 
     Args:
         trajectory: N tokens.
-        advantages: one number for all of it, or [N], one for each token of `trajectory`; where the mask is False they count
-            for nothing.
+        advantages: one number for all of it, or [N], one for each token of `trajectory`; where the mask is False
+            they count for nothing.
 
     Returns:
         N - 1 positions with `target_tokens`, `logprobs` (the sampler's), `advantages`, and the mask as `weights`. Losses are

@@ -1,13 +1,15 @@
-"""One training step's gradient on any backend: in one pass where it can, else in two; in one request, or in parts of it.
+"""One training step's gradient on any backend: in one pass where it can, else in two; in one request, or in parts
+of it.
 
-A backend that knows neither a loss's name nor callables still learns from it: a forward pass gives the logprobs, the
-loss is computed here with its gradients g = d(loss)/d(logprobs), and a second pass trains on cross entropy with the
-weights -g. Cross entropy is -sum(w * lp), so its gradient by the logprobs is g again, and by the chain rule the
+A backend that knows neither a loss's name nor callables still learns from it: a forward pass gives the logprobs,
+the loss is computed here with its gradients g = d(loss)/d(logprobs), and a second pass trains on cross entropy with
+the weights -g. Cross entropy is -sum(w * lp), so its gradient by the logprobs is g again, and by the chain rule the
 gradient of the weights is the same.
 
-A backend adds up the gradients of its requests until it steps, and losses are sums, divided by what belongs to the whole batch
-already: so parts of a batch, one request each, add up to the batch. That holds of the built-in losses, which have a term a token or a
-sequence. What a callable makes of one part may depend on another, so it gets the whole batch's logprobs at once, between two passes.
+A backend adds up the gradients of its requests until it steps, and losses are sums, divided by what belongs to the
+whole batch already: so parts of a batch, one request each, add up to the batch. That holds of the built-in losses,
+which have a term a token or a sequence. A callable's value for one part may depend on another, so it gets the whole
+batch's logprobs at once, between two passes.
 """
 
 from __future__ import annotations

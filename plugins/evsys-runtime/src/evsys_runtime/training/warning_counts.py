@@ -13,7 +13,7 @@ _held: ContextVar[list[str] | None] = ContextVar("evsys_held_warnings", default=
 
 
 class WarningCounts:
-    """What was odd in a run, for its result."""
+    """Counts warnings of a run, for its result."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009 - `key` declares a field, it is no default
-"""What a model is scored on."""
+"""The benchmarks of a model."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class BenchmarkConfig:
 
     @property
     def label(self) -> str:
-        """What results call it: its name, its id, or the last telling part of its path."""
+        """Its name in results: its name, its id, or the last distinctive part of its path."""
         if self.name or self.id or not self.path:
             return self.name or self.id or ""
         path = PurePosixPath(self.path.replace("\\", "/"))
@@ -119,7 +119,7 @@ class BenchmarkConfig:
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """What results call each metric: its kind, and its params too where the kind is listed with others."""
+        """The name of each metric in results: its kind, with its params if the kind is listed several times."""
         specs = self.metric_specs
         listed = Counter(spec.kind for spec in specs)
         return tuple(

@@ -231,7 +231,7 @@ class StageConfig:
 
 @attrs.frozen(kw_only=True)
 class BudgetConfig:
-    """What the experiment may spend, all launches of it together."""
+    """The limits of an experiment, for all its launches together."""
 
     usd: float | None = key(
         "US dollars, as far as prices are known: trained, sampled and judged.", None, gt=0

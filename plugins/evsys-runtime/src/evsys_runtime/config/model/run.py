@@ -56,7 +56,7 @@ class ReplayConfig:
 
 @attrs.frozen(kw_only=True)
 class DataConfig(SourceConfig):
-    """Where the rows come from and what is done to them."""
+    """The source of the rows, and the transforms applied to them."""
 
     replay: ReplayConfig | None = key("Rows of other datasets between them.", None)
 
@@ -83,7 +83,7 @@ class RoleConfig:
 
     @property
     def own(self) -> PluginSpec | None:
-        """Where it is, if that isn't the run's backend."""
+        """Its own backend or client, if that isn't the run's backend."""
         return self.inference or self.backend
 
 
