@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from evsys.protocols import KINDS
-from evsys_cli.scaffold.plugin_names import names_of
+from evsys_cli.scaffold.existing_package import add_plugins
+from evsys_cli.scaffold.plugin_names import PluginNames, names_in, names_of
 from evsys_cli.scaffold.plugin_package import write_plugin_package
 from evsys_conformance.budget import HEAVY
 from evsys_conformance.checks.distribution import DistributionConformance
@@ -37,6 +38,15 @@ PLUGINS = {
     "transform": ["none"],
     "verifier": ["score"],
 }
+
+SHARED = [
+    "metric:share_solved",
+    "transform:none",
+    "agent:lambda",
+    "metric:steady^k",
+    "algorithm:row_balanced",
+]
+"""Those that come in one distribution, to which the last two are added later."""
 
 EXPERIMENT = """
 version: 1
@@ -90,13 +100,23 @@ class Lab:
         self.site = folder / "site"
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         self.packages: list[Path] = []
+        self.plugins: list[PluginNames] = []
         self.distributions: list[str] = []
         for kind, plugins in PLUGINS.items():
             for name in plugins:
-                names = names_of(kind, name)
-                target = folder / f"package_{len(self.packages)}"
-                write_plugin_package(names, target, None)
-                self._install(target)
+                if f"{kind}:{name}" not in SHARED:
+                    target = folder / f"package_{len(self.packages)}"
+                    self.plugins.append(names_of(kind, name))
+                    write_plugin_package(self.plugins[-1:], target)
+                    self._install(target)
+        self._write_shared(folder / "shared")
+
+    def _write_shared(self, target: Path) -> None:
+        shared = [names_in("several-kinds", *one.split(":")) for one in SHARED]
+        write_plugin_package(shared[:3], target)
+        add_plugins(shared[3:], target)
+        self.plugins += shared
+        self._install(target)
 
     def _install(self, package: Path) -> None:
         project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -155,7 +175,7 @@ def test_the_shared_checks_pass_by_name(lab: Lab):
     # What they import is looked at in one process below; the check takes one for each distribution.
     others = ("-k", f"not {DistributionConformance.test_loading_it_imports_nothing_heavy.__name__}")
     checks = checks_of(lab, *others, *(f"--evsys-conformance={name}" for name in lab.distributions))
-    wanted = {f"{names_of(kind, name).distribution}/{name}" for kind in PLUGINS for name in PLUGINS[kind]}
+    wanted = {f"{names.distribution}/{names.name}" for names in lab.plugins}
     assert {check["plugin"] for check in checks if check["kind"]} == wanted
 
 
@@ -163,7 +183,7 @@ def test_loading_them_imports_nothing_heavy(lab: Lab):
     done = lab.python("-c", LOADED, *lab.distributions)
     assert done.returncode == 0, done.stderr
     modules = set(json.loads(done.stdout))
-    assert modules >= {names_of(kind, name).package for kind in PLUGINS for name in PLUGINS[kind]}
+    assert modules >= {names.top_package for names in lab.plugins}
     assert modules & set(HEAVY) == set()
 
 

@@ -158,3 +158,99 @@ def test_a_kind_that_no_experiment_can_use_is_warned_of(evsys, kind):
     )
     assert expected in outcome.err
     assert ("warning" in outcome.err) == (kind in keys)
+
+
+# --- several plugins in one distribution --------------------------------------------------------------------------------
+
+
+def test_several_kinds_share_a_distribution(evsys, tmp_path):
+    outcome = evsys(
+        *("new-plugin", "--distribution", "my-words", "--add", "verifier:near", "--add", "metric:near"),
+        "--json",
+    )
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["plugins"] == [
+        {"kind": "verifier", "name": "near", "package": "my_words.near_verifier"},
+        {"kind": "metric", "name": "near", "package": "my_words.near_metric"},
+    ]
+    folder = tmp_path / "my-words"
+    assert pyproject(folder)["entry-points"] == {
+        "evsys.metrics": {"near": "my_words.near_metric:NearMetric"},
+        "evsys.verifiers": {"near": "my_words.near_verifier:NearVerifier"},
+    }
+    assert sorted(outcome.json["files"]) == sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
+
+
+def test_a_kind_is_added_to_a_distribution_with_changes_of_its_author(evsys, tmp_path):
+    evsys("new-plugin", "verifier", "near")
+    folder = tmp_path / "evsys-near"
+    path = folder / "pyproject.toml"
+    own = (
+        path.read_text(encoding="utf-8").replace("0.1.0", "0.2.0  # own").replace("attrs>=24.2", "attrs>=25")
+    )
+    path.write_text(own, encoding="utf-8")
+    before = {each: each.read_bytes() for each in (folder / "src").rglob("*.py")}
+    outcome = evsys(
+        "new-plugin", "--distribution", "evsys-near", "--add", "verifier:far", "--add", "command:near"
+    )
+    assert outcome.code == 0, outcome.err
+    text = path.read_text(encoding="utf-8")
+    assert 'version = "0.2.0  # own"' in text
+    assert pyproject(folder)["dependencies"] == ["evsys-core~=0.1", "attrs>=25", "click>=8.1"]
+    assert pyproject(folder)["entry-points"] == {
+        "evsys.commands": {"near": "evsys_near.near_command.command:command"},
+        "evsys.verifiers": {
+            "far": "evsys_near.far_verifier:FarVerifier",
+            "near": "evsys_near:NearVerifier",
+        },
+    }
+    assert {each: each.read_bytes() for each in before} == before
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert (
+        readme.index("### The verifier `far`")
+        < readme.index("### The command `near`")
+        < readme.index("## Dev")
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("verifier",), "missing NAME"),
+        (("--add", "metric:x"), "write KIND NAME, or --distribution NAME --add KIND:NAME"),
+        (("--distribution", "x"), "write KIND NAME, or --distribution NAME --add KIND:NAME"),
+        (("--distribution", "My_Words", "--add", "metric:x"), "is not a valid distribution name"),
+        (("--distribution", "evsys-std", "--add", "metric:x"), "is a distribution of evsys itself"),
+        (("--distribution", "x", "--add", "metric"), "isn't of the form KIND:NAME"),
+        (("--distribution", "x", "--add", "metric:x", "--add", "metric:x"), "the metric 'x' is given twice"),
+        (("--distribution", "x", "--add", "metric:pass@k"), "already provides metric 'pass@k'"),
+        (("--distribution", "x", "--add", "widget:x"), "unknown kind 'widget'"),
+    ],
+)
+def test_additions_that_are_refused_write_nothing(evsys, tmp_path, arguments, said):
+    outcome = evsys("new-plugin", *arguments, "--json")
+    assert outcome.code == 2
+    assert said in outcome.json["error"]["message"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("dependencies = [\n", "dependencies = [ # mine\n", "isn't laid out"),
+        ('"near" = ', '"far" = ', "already has the verifier far"),
+        ("[project]", "[project", "is not empty"),
+    ],
+)
+def test_a_distribution_that_cannot_be_added_to_is_left_alone(evsys, tmp_path, old, new, said):
+    evsys("new-plugin", "verifier", "near")
+    path = tmp_path / "evsys-near/pyproject.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    before = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()}
+    more = ("--add", "verifier:far", "--add", "command:far")
+    outcome = evsys("new-plugin", "--distribution", "evsys-near", *more, "--json")
+    assert outcome.code == 2
+    assert said in outcome.json["error"]["message"]
+    assert {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()} == before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["HOUSE", "PluginNames", "fault_of_name", "names_of"]
+__all__ = ["HOUSE", "PluginNames", "fault_of_distribution", "fault_of_name", "names_in", "names_of"]
 
 HOUSE = frozenset(
     {
@@ -51,24 +51,51 @@ class PluginNames(NamedTuple):
     class_name: str
 
     @property
+    def top_package(self) -> str:
+        """The package of the distribution, which may hold those of several plugins."""
+        return self.package.partition(".")[0]
+
+    @property
     def is_family(self) -> bool:
         """True for `best@k`, of which an experiment file names members such as `best@3`."""
         return self.name.endswith(("@k", "^k"))
 
 
-def names_of(kind: str, name: str) -> PluginNames:
-    """The names that follow from a plugin's own, which has no fault."""
-    words = name.replace("@", "-at-").replace("^", "-hat-").replace("_", "-").split("-")
-    class_name = "".join(map(str.capitalize, words))
-    # The kind at the end keeps a class from hiding what its module imports: a verifier may be called `score`.
+def names_of(kind: str, name: str, distribution: str | None = None) -> PluginNames:
+    """The names of the plugin that a distribution is made for; by default it is called like the plugin."""
+    own = distribution or "-".join(["evsys", *_words(name)])
+    return PluginNames(kind, name, own, own.replace("-", "_"), _class_name(kind, name))
+
+
+def names_in(distribution: str, kind: str, name: str) -> PluginNames:
+    """The names of a further plugin of a distribution: it has a package inside the distribution's own."""
+    words = [*_words(name), *([] if name.replace("-", "_").endswith(kind) else [kind])]
+    # The kind at the end keeps `lambda` from being a module's name, and two kinds of one name apart.
+    package = f"{distribution.replace('-', '_')}.{'_'.join(words)}"
+    return PluginNames(kind, name, distribution, package, _class_name(kind, name))
+
+
+def _words(name: str) -> list[str]:
+    return name.replace("@", "-at-").replace("^", "-hat-").replace("_", "-").split("-")
+
+
+def _class_name(kind: str, name: str) -> str:
+    """Ends with the kind, so that a class can't hide imports of its module: a verifier may be called `score`."""
+    class_name = "".join(map(str.capitalize, _words(name)))
     ending = kind.title().replace("_", "")
-    return PluginNames(
-        kind=kind,
-        name=name,
-        distribution="-".join(["evsys", *words]),
-        package="_".join(["evsys", *words]),
-        class_name=class_name if class_name.endswith(ending) else class_name + ending,
-    )
+    return class_name if class_name.endswith(ending) else class_name + ending
+
+
+def fault_of_distribution(name: str) -> str | None:
+    """Why a distribution can't be called so, or None if it can."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*", name) or len(name) > MAX_LENGTH:
+        return (
+            f"{name!r} is not a valid distribution name: "
+            f"use at most {MAX_LENGTH} small letters and digits, with single '-' between them"
+        )
+    if name == "evsys" or name.removeprefix("evsys-") in HOUSE:
+        return f"{name} is a distribution of evsys itself; choose another name"
+    return None
 
 
 def fault_of_name(kind: str, name: str) -> str | None:

@@ -1,11 +1,11 @@
-"""The package that `evsys new-plugin` writes: files common to all kinds, and those of each kind."""
+"""The distribution that `evsys new-plugin` writes: files of every distribution, and those of each plugin in it."""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.resources import files
@@ -14,15 +14,23 @@ from string import Template
 from typing import Any, NamedTuple
 
 from evsys_cli.scaffold.plugin_names import PluginNames
-from evsys_cli.scaffold.write import write_scaffold
+from evsys_cli.scaffold.write import write_new, write_scaffold
 
-__all__ = ["Author", "templates_of", "write_plugin_package"]
+__all__ = [
+    "Author",
+    "PluginPart",
+    "dependency_lines",
+    "part_of",
+    "templates_of",
+    "write_part",
+    "write_plugin_package",
+]
 
 _DEVELOPMENT = ("evsys-cli", "evsys-conformance", "mypy>=1.15", "pytest>=8.3")
 
 
 class Author(NamedTuple):
-    """Who has made a package; one of both may be empty."""
+    """The author of a package; name or email may be empty."""
 
     name: str
     email: str
@@ -50,47 +58,110 @@ class Author(NamedTuple):
         return f"authors = [{{ {', '.join(fields)} }}]\n"
 
 
+class PluginPart(NamedTuple):
+    """One plugin of a distribution, with its texts and its requirements."""
+
+    names: PluginNames
+    group: str
+    object: str
+    summary: str
+    use: str
+    requires: list[str]
+    development: list[str]
+
+    @property
+    def words(self) -> str:
+        """The kind and the name."""
+        return f"{self.names.kind.replace('_', ' ')} {self.names.name}"
+
+    @property
+    def entry_point(self) -> str:
+        """The line of a pyproject.toml, under the section of its group."""
+        return f'"{self.names.name}" = "{self.object}"\n'
+
+    @property
+    def section(self) -> str:
+        """A section of a README with several plugins."""
+        return (
+            f"### The {self.names.kind.replace('_', ' ')} `{self.names.name}`\n\n{self.summary}\n\n{self.use}"
+        )
+
+
 def templates_of(names: PluginNames) -> str:
     """The folder of the templates: a kind's own, but for metrics of k samples."""
     return "metric_of_k" if names.is_family else names.kind
 
 
-def write_plugin_package(names: PluginNames, target: Path, author: Author | None) -> list[Path]:
-    """Write the package into `target`, which holds none yet; returns its files.
+def part_of(names: PluginNames) -> PluginPart:
+    """Read what the templates say of a plugin."""
+    from evsys.protocols import KINDS
+
+    source = files("evsys_cli.scaffold") / "plugin" / templates_of(names) / "kind.toml"
+    about: dict[str, Any] = tomllib.loads(source.read_text(encoding="utf-8"))
+    texts = {
+        key: Template(about[key].strip("\n")).substitute(_values(names))
+        for key in ("object", "summary", "use")
+    }
+    return PluginPart(
+        names=names,
+        group=KINDS[names.kind],
+        requires=["evsys-core", *about["requires"]],
+        development=sorted({*_DEVELOPMENT, *about.get("development", [])}),
+        **texts,
+    )
+
+
+def write_plugin_package(
+    plugins: Sequence[PluginNames], target: Path, author: Author | None = None
+) -> list[Path]:
+    """Write the distribution into `target`, which holds none yet; returns its files.
 
     Args:
-        names: of the plugin.
+        plugins: one, or several that share a distribution.
         target: a folder that may be missing.
-        author: who holds the copyright; without one, "the authors" do.
+        author: the holder of the copyright; by default "the authors".
 
     Raises:
         StoreError: a file can't be written.
     """
-    from evsys.protocols import KINDS
-
-    folder = templates_of(names)
-    text = (files("evsys_cli.scaffold") / "plugin" / folder / "kind.toml").read_text(encoding="utf-8")
-    about: dict[str, Any] = tomllib.loads(text)
+    parts = [part_of(names) for names in plugins]
+    first = plugins[0]
+    alone = len(parts) == 1 and first.package == first.top_package
     values = {
-        **names._asdict(),
-        **_of_samples(names),
-        "kind_words": names.kind.replace("_", " "),
-        "group": KINDS[names.kind],
-        "requires": _listed(["evsys-core", *about["requires"]]),
-        "development": _listed(sorted([*_DEVELOPMENT, *about.get("development", [])])),
+        "distribution": first.distribution,
+        "package": first.top_package,
+        "description": f"The evsys {parts[0].words}" if alone else f"Plugins for evsys: {_listed(parts)}",
+        "summary": parts[0].summary if alone else f"Plugins for evsys: {_listed(parts)}.",
+        "use": parts[0].use if alone else "\n\n".join(part.section for part in parts),
+        "entry_points": _entry_points(parts),
+        "requires": dependency_lines(dict.fromkeys(one for part in parts for one in part.requires)),
+        "development": dependency_lines(sorted({one for part in parts for one in part.development})),
         "authors": author.as_toml() if author else "",
-        "holder": (author.name or author.email) if author else f"The authors of {names.distribution}",
+        "holder": (author.name or author.email) if author else f"The authors of {first.distribution}",
         "year": str(datetime.now(tz=UTC).year),
     }
-    for key in ("object", "summary", "use"):
-        values[key] = Template(about[key].strip("\n")).substitute(values)
-    written: list[Path] = []
-    for part in ("common", folder):
-        written += write_scaffold(f"plugin/{part}", target, values)[0]
+    written = write_scaffold("plugin/common", target, values)[0]
+    for part in parts:
+        written += write_part(part, target)
+    package = target / "src" / first.top_package / "__init__.py"
+    if write_new(package, f'"""Plugins for evsys, of the distribution {first.distribution}."""\n'):
+        written.append(package)
     return sorted(written)
 
 
-def _listed(requirements: Iterable[str]) -> str:
+def write_part(part: PluginPart, target: Path) -> list[Path]:
+    """Write the modules and the tests of one plugin; returns the new files. One inside a package has folders of its own."""
+    top, _, inner = part.names.package.partition(".")
+
+    def place(name: str) -> str:
+        if inner and name.startswith("tests/"):
+            return f"tests/{inner}/{name.removeprefix('tests/')}"
+        return name.replace("${package}", f"{top}/{inner}" if inner else top)
+
+    return write_scaffold(f"plugin/{templates_of(part.names)}", target, _values(part.names), place)[0]
+
+
+def dependency_lines(requirements: Iterable[str]) -> str:
     """Requirements as lines of a TOML list. Those on evsys itself follow the installed version."""
     major, minor = version("evsys-core").split(".")[:2]
     own = re.compile(r"evsys-[\w-]+(?:\[\w+\])?")
@@ -98,10 +169,27 @@ def _listed(requirements: Iterable[str]) -> str:
     return "".join(f'  "{text}",\n' for text in texts)
 
 
-def _of_samples(names: PluginNames) -> dict[str, str]:
-    """Words for a metric of k samples: `@` looks for the best of them, `^` for the worst, as pass@k and pass^k do."""
+def _listed(parts: Sequence[PluginPart]) -> str:
+    return ", ".join(part.words for part in parts)
+
+
+def _entry_points(parts: Sequence[PluginPart]) -> str:
+    groups = sorted({part.group for part in parts})
+    return "\n".join(
+        f'[project.entry-points."{group}"]\n'
+        + "".join(part.entry_point for part in parts if part.group == group)
+        for group in groups
+    )
+
+
+def _values(names: PluginNames) -> dict[str, str]:
+    """The variables of a plugin's templates.
+
+    A metric of k samples has words of its own: `@` looks for the best of them, `^` for the worst, as pass@k and pass^k do.
+    """
+    values: dict[str, str] = names._asdict()
     if not names.is_family:
-        return {}
+        return values
     stem, sign = names.name[:-2], names.name[-2]
     extreme, backwards = ("best", "False") if sign == "@" else ("worst", "True")
-    return {"stem": f"{stem}{sign}", "extreme": extreme, "backwards": backwards}
+    return {**values, "stem": f"{stem}{sign}", "extreme": extreme, "backwards": backwards}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -40,11 +40,20 @@ def write_new(path: Path, text: str) -> bool:
     return True
 
 
-def write_scaffold(kind: str, target: Path, values: Mapping[str, str]) -> tuple[list[Path], list[Path]]:
-    """Write the scaffold `kind` into `target`; returns the files written and those left alone because they existed."""
+def write_scaffold(
+    kind: str, target: Path, values: Mapping[str, str], place: Callable[[str], str] = str
+) -> tuple[list[Path], list[Path]]:
+    """Write the scaffold `kind` into `target`; returns the files written and those left alone because they existed.
+
+    Args:
+        kind: the folder of templates.
+        target: the folder to write to.
+        values: for the variables in templates and in their names.
+        place: turns the name of a template, variables included, into that of its file.
+    """
     written: list[Path] = []
     kept: list[Path] = []
     for name, text in _templates(files("evsys_cli.scaffold") / kind):
-        path = target / Template(name).substitute(values)
+        path = target / Template(place(name)).substitute(values)
         (written if write_new(path, Template(text).substitute(values)) else kept).append(path)
     return written, kept
