@@ -103,6 +103,9 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         ),
     },
     "Serve": {
+        "dashboard": CommandInfo(
+            "dashboard", "Show experiments in the browser, and keep a team's.", "evsys-dashboard"
+        ),
         "serve": CommandInfo("serve", "Serve models over the Tinker and OpenAI protocols.", "evsys-server"),
         "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
         "backend": CommandInfo("backend", "Test a training server with a small run.", "evsys-backend-tinker"),
@@ -117,7 +120,6 @@ COMMANDS: dict[str, CommandInfo] = {
 PLANNED = frozenset(
     {
         "benchmark upload",
-        "dashboard",
         "deploy",
     }
 )

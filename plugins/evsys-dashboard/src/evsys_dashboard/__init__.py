@@ -1,0 +1,1 @@
+"""A dashboard of experiments, and the central store that it reads."""

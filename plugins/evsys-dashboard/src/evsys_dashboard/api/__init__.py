@@ -1,0 +1,1 @@
+"""The server's answers: endpoints, their shapes, and the OpenAPI document made from both."""

@@ -1,0 +1,138 @@
+"""The server: its endpoints below /api/v1, and the pages."""
+
+from __future__ import annotations
+
+import json
+import mimetypes
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any
+
+from aiohttp import web
+
+from evsys.errors import ConfigError, EvsysError
+from evsys_dashboard.api import experiments, records, runs, stream
+from evsys_dashboard.api.access import EVERYTHING
+from evsys_dashboard.api.endpoints import Call, Endpoint, read_query
+from evsys_dashboard.api.errors import RefusedError
+from evsys_dashboard.api.openapi import openapi
+from evsys_dashboard.api.service import Service
+from evsys_record.encoding import as_tree
+from evsys_runtime.serving.origins import foreign_page
+
+__all__ = ["PREFIX", "all_endpoints", "application"]
+
+PREFIX = "/api/v1"
+
+type _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def all_endpoints() -> list[Endpoint]:
+    """Every endpoint of the server."""
+    return [each for room in (experiments, runs, stream, records) for each in room.endpoints.all()]
+
+
+def application(service: Service) -> web.Application:
+    """The routes of a service."""
+    app = web.Application(middlewares=[_answers(service)])
+    found = all_endpoints()
+    for endpoint in found:
+        app.router.add_route(endpoint.method, PREFIX + endpoint.path, _handler(endpoint, service))
+    document = json.dumps(openapi(found, PREFIX))
+
+    async def describe(_: web.Request) -> web.Response:
+        return web.Response(text=document, content_type="application/json")
+
+    app.router.add_get(f"{PREFIX}/openapi.json", describe)
+    app.router.add_get("/", _page)
+    app.router.add_get("/{name:[A-Za-z0-9_./-]+}", _page)
+
+    async def end_streams(_: web.Application) -> None:
+        service.closing.set()
+        service.changes.tell()
+
+    app.on_shutdown.append(end_streams)
+    return app
+
+
+def _handler(endpoint: Endpoint, service: Service) -> _Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        access = EVERYTHING
+        if not access.may(endpoint.scope, request.match_info.get("project")):
+            raise RefusedError(403, f"the key doesn't grant {endpoint.scope!r} here")
+        arguments: dict[str, Any] = {}
+        if endpoint.query is not None:
+            arguments["query"] = read_query(endpoint.query, request.query, request.query.getall)
+        elif request.query:
+            raise RefusedError(400, f"unknown parameter {next(iter(request.query))!r}")
+        answer = await endpoint.function(Call(request=request, service=service, access=access), **arguments)
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        text = json.dumps(as_tree(answer), ensure_ascii=True, allow_nan=False)
+        response = web.Response(
+            text=text, content_type="application/json", headers={"Cache-Control": "no-store"}
+        )
+        if len(text) > 1024:
+            response.enable_compression()
+        return response
+
+    return handle
+
+
+def _answers(service: Service) -> Any:
+    """A middleware for all requests: checks the sender, sets headers that protect the pages, and answers errors as JSON."""
+
+    @web.middleware
+    async def answer(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        try:
+            if service.local is not None and (why := foreign_page(request)) is not None:
+                raise RefusedError(403, why, hint="open the dashboard by 127.0.0.1 or localhost")
+            response = await handler(request)
+        except RefusedError as exc:
+            response = _refused(exc)
+        except ConfigError as exc:
+            response = _refused(RefusedError(400, exc.message, hint=exc.hint))
+        except EvsysError as exc:
+            response = _refused(RefusedError(500, exc.message, hint=exc.hint))
+        except web.HTTPException as exc:
+            response = _refused(RefusedError(exc.status, exc.reason))
+        if not response.prepared:
+            response.headers.update(_HEADERS)
+        return response
+
+    return answer
+
+
+def _refused(refusal: RefusedError) -> web.Response:
+    headers = {"Cache-Control": "no-store"}
+    if refusal.retry_after is not None:
+        headers["Retry-After"] = str(refusal.retry_after)
+    return web.json_response(refusal.document, status=refusal.status, headers=headers)
+
+
+async def _page(request: web.Request) -> web.Response:
+    """A file of the pages; nothing of this distribution but what lies in `pages/`."""
+    parts = (request.match_info.get("name") or "index.html").split("/")
+    place = files("evsys_dashboard.pages")
+    for part in parts:
+        if part in {"", ".", ".."} or part.startswith((".", "_")):
+            raise RefusedError(404, "there is no such page")
+        place = place.joinpath(part)
+    kind, _ = mimetypes.guess_type(parts[-1])
+    if not place.is_file() or parts[-1].endswith(".py"):
+        raise RefusedError(404, "there is no such page")
+    return web.Response(
+        body=place.read_bytes(),
+        content_type=kind or "text/plain",
+        charset="utf-8",
+        headers={"Cache-Control": "no-cache"},
+    )

@@ -1,0 +1,138 @@
+"""The tools of the endpoints: the database, the records, and a bell for those who wait for changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from evsys_dashboard.api.errors import RefusedError
+from evsys_dashboard.ingest.ingest import Ingest
+from evsys_dashboard.store.database import Database
+from evsys_dashboard.store.records import Records
+from evsys_dashboard.store.summaries import Summaries
+from evsys_dashboard.store.tables import experiment, project, run
+
+if TYPE_CHECKING:
+    from evsys.protocols import Log
+
+__all__ = ["Changes", "Service", "experiment_row", "project_version", "run_row"]
+
+
+class Changes:
+    """Wakes those who wait for changes. `tell` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def tell(self) -> None:
+        """Something changed."""
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a change; False if none came in time."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.add(future)
+        try:
+            await asyncio.wait_for(future, seconds)
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.discard(future)
+        return True
+
+
+class Service:
+    """Everything that an endpoint needs. Make it in the event loop that serves.
+
+    Args:
+        database: what is asked.
+        records: the records as folders.
+        ingest: the way in.
+        summaries: brought up to date after what comes in.
+        local: the one project shown, without keys; None for a team's server.
+        log: gets what a person should see.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        records: Records,
+        ingest: Ingest,
+        summaries: Summaries,
+        local: str | None,
+        log: Log | None = None,
+    ) -> None:
+        self.database = database
+        self.records = records
+        self.ingest = ingest
+        self.summaries = summaries
+        self.local = local
+        self.log = log
+        self.changes = Changes()
+        self.closing = asyncio.Event()
+
+    async def read[T](self, question: Callable[[sa.Connection], T]) -> T:
+        """Call a function with a connection, in a thread; its result."""
+
+        def ask() -> T:
+            with self.database.reading() as connection:
+                return question(connection)
+
+        return await asyncio.to_thread(ask)
+
+
+def project_version(connection: sa.Connection, name: str) -> int:
+    """The version of a project.
+
+    Raises:
+        RefusedError: there is none of this name.
+    """
+    found: int | None = connection.execute(
+        sa.select(project.c.version).where(project.c.name == name)
+    ).scalar()
+    if found is None:
+        raise RefusedError(404, f"no project is called {name!r}")
+    return found
+
+
+def experiment_row(connection: sa.Connection, project_name: str, name: str) -> Any:
+    """The row of an experiment.
+
+    Raises:
+        RefusedError: there is none.
+    """
+    query = (
+        sa.select(experiment)
+        .join(project, project.c.id == experiment.c.project_id)
+        .where(project.c.name == project_name, experiment.c.name == name, experiment.c.document.is_not(None))
+    )
+    found = connection.execute(query).mappings().one_or_none()
+    if found is None:
+        raise RefusedError(404, f"project {project_name!r} has no experiment {name!r}")
+    return found
+
+
+def run_row(connection: sa.Connection, experiment_id: int, name: str) -> Any:
+    """The row of a run of an experiment.
+
+    Raises:
+        RefusedError: there is none.
+    """
+    query = sa.select(run).where(
+        run.c.experiment_id == experiment_id, run.c.name == name, run.c.document.is_not(None)
+    )
+    found = connection.execute(query).mappings().one_or_none()
+    if found is None:
+        raise RefusedError(404, f"the experiment has no run {name!r}")
+    return found

@@ -1,0 +1,137 @@
+"""A database by its URL: how it is opened, brought to the newest schema, and written to in bulk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine, Table, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+from evsys.errors import ConfigError, StoreError
+from evsys_dashboard.store import migrations
+
+__all__ = ["Database", "clean", "sqlite_url"]
+
+_ODD = re.compile("[\x00\ud800-\udfff]")
+_BUSY_SECONDS = 30
+
+
+def clean(text: str) -> str:
+    """Text as every database takes it: U+0000 and lone surrogates become U+2400 and U+FFFD."""
+    return _ODD.sub(lambda found: "\u2400" if found[0] == "\0" else "\ufffd", text)
+
+
+def sqlite_url(path: Path) -> str:
+    """The URL of a SQLite file."""
+    return URL.create("sqlite", database=str(path.absolute())).render_as_string()
+
+
+class Database:
+    """A database with the newest schema.
+
+    Args:
+        url: `sqlite:///FILE`, or `postgresql://USER:PASSWORD@HOST/NAME`.
+
+    Raises:
+        ConfigError: it is the URL of no such database, or its driver isn't installed.
+        StoreError: it can't be reached, or a newer version made it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = _engine(url)
+        self.shown = self._engine.url.render_as_string(hide_password=True)
+        self.on_postgresql = self._engine.dialect.name == "postgresql"
+        self._writing = RLock()  # SQLite has one writer; waiting here is fair, and costs no retries
+        try:
+            with self._engine.connect() as connection:
+                migrations.upgrade(connection)
+        except DBAPIError as exc:
+            self.close()
+            raise StoreError(f"can't use the database {self.shown}: {_reason(exc)}") from exc
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection to read with."""
+        with self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction, which is committed at the end and undone by an exception."""
+        if self.on_postgresql:
+            with self._engine.begin() as connection:
+                yield connection
+        else:
+            with self._writing, self._engine.connect() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                yield connection
+                connection.commit()
+
+    def insert(self, connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
+        """Add many rows, all with the columns of the first: with COPY where the database has it."""
+        if not rows:
+            return
+        if not self.on_postgresql:
+            connection.execute(table.insert(), list(rows))
+            return
+        columns = list(rows[0])
+        listed = ", ".join(f'"{column}"' for column in columns)
+        cursor = connection.connection.cursor()
+        try:
+            with cursor.copy(f'COPY "{table.name}" ({listed}) FROM STDIN') as copy:
+                for row in rows:
+                    copy.write_row([row[column] for column in columns])
+        finally:
+            cursor.close()
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        if parsed.drivername in {"postgresql", "postgres"}:
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_backend_name() not in {"sqlite", "postgresql"}:
+            raise ConfigError(
+                f"unsupported database {parsed.get_backend_name()!r}",
+                hint="use sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME",
+            )
+        if parsed.get_backend_name() == "postgresql":
+            return sqlalchemy.create_engine(parsed, pool_pre_ping=True, pool_size=8)
+        engine = sqlalchemy.create_engine(
+            parsed, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False}
+        )
+    except (ArgumentError, NoSuchModuleError) as exc:
+        raise ConfigError(
+            "the text isn't the URL of a database",
+            hint="write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME",
+        ) from exc
+    except ModuleNotFoundError as exc:
+        raise ConfigError(
+            f"the driver {exc.name!r} for this database isn't installed",
+            hint="pip install 'evsys-dashboard[postgres]'",
+        ) from exc
+    event.listen(engine, "connect", _set_up_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # transactions begin as `writing` says
+    cursor = connection.cursor()
+    for setting in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "cache_size = -32000"):
+        cursor.execute(f"PRAGMA {setting}")
+    cursor.close()
+
+
+def _reason(exc: DBAPIError) -> str:
+    return str(exc.orig).strip().partition("\n")[0]

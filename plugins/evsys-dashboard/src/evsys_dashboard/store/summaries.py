@@ -1,0 +1,142 @@
+"""Summaries of experiments and runs for lists: read by the code that reads records, kept as rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import sqlalchemy as sa
+
+from evsys_dashboard.store.database import Database, clean
+from evsys_dashboard.store.records import Records
+from evsys_dashboard.store.tables import experiment, label, project, run
+from evsys_record.encoding import as_tree
+from evsys_record.experiment_record import RUNNING, running_or_crashed
+from evsys_record.files import read_json
+from evsys_record.marks import marks_of
+from evsys_record.past import PastExperiment, PastRun
+from evsys_record.past_files import ReadExperiment, read_experiment, read_run
+
+__all__ = ["Summaries"]
+
+
+class Summaries:
+    """Keeps the rows of experiments and runs as new as their files.
+
+    Args:
+        database: where they are kept.
+        records: the files.
+        local: the records are written on this machine, so whether a process still runs can be known.
+    """
+
+    def __init__(self, database: Database, records: Records, *, local: bool) -> None:
+        self._database = database
+        self._records = records
+        self._local = local
+
+    def refresh(self, project_name: str | None = None) -> int:
+        """Read what changed; the number of experiments that did."""
+        query = (
+            sa.select(
+                project.c.name,
+                experiment.c.id,
+                experiment.c.name,
+                experiment.c.version,
+                experiment.c.summarised,
+            )
+            .join(project, project.c.id == experiment.c.project_id)
+            .where(experiment.c.summarised < experiment.c.version)
+        )
+        if project_name is not None:
+            query = query.where(project.c.name == project_name)
+        with self._database.reading() as connection:
+            stale = connection.execute(query).all()
+        for owner, experiment_id, name, version, before in stale:
+            self._summarise(owner, experiment_id, name, version, before)
+        return len(stale)
+
+    def running(self, project_name: str) -> list[str]:
+        """The experiments listed as running."""
+        query = (
+            sa.select(experiment.c.name)
+            .join(project, project.c.id == experiment.c.project_id)
+            .where(project.c.name == project_name, experiment.c.status == RUNNING)
+        )
+        with self._database.reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def _summarise(self, owner: str, experiment_id: int, name: str, version: int, before: int) -> None:
+        folder = self._records.experiment(owner, name)
+        found = read_experiment(folder)
+        query = sa.select(run.c.id, run.c.name).where(
+            run.c.experiment_id == experiment_id, run.c.version > before
+        )
+        with self._database.reading() as connection:
+            changed = connection.execute(query).all()
+        runs = [
+            {"of": number, **_run_row(folder / "runs" / name, found)}
+            for number, name in changed
+            if (folder / "runs" / name / "run.json").is_file()
+        ]
+        past = found.past
+        if past.status == RUNNING and self._local:
+            past = attrs.evolve(past, status=running_or_crashed(folder))
+        past = attrs.evolve(past, runs=len(found.arms))
+        row = {
+            "summarised": version,
+            **_experiment_row(attrs.evolve(past, marks=marks_of(past)), found.words),
+        }
+        labels = [{"experiment_id": experiment_id, **each} for each in _labels(past)]
+        with self._database.writing() as connection:
+            if runs:
+                connection.execute(sa.update(run).where(run.c.id == sa.bindparam("of")), runs)
+            connection.execute(
+                sa.update(experiment)
+                .where(experiment.c.id == experiment_id, experiment.c.summarised <= version)
+                .values(row)
+            )
+            connection.execute(sa.delete(label).where(label.c.experiment_id == experiment_id))
+            if labels:
+                connection.execute(sa.insert(label), labels)
+
+
+def _experiment_row(past: PastExperiment, words: str) -> dict[str, Any]:
+    return {
+        "title": _text(past.name),
+        "status": past.status,
+        "dry": past.dry,
+        "moment": past.moment,
+        "verdict": _text(past.verdict),
+        "effect": past.effect,
+        "cost": None if past.usage is None else past.usage.cost_usd,
+        "seconds": past.seconds,
+        "parent": _text(past.parent),
+        "words": clean(words).lower(),
+        "document": json.dumps(as_tree(past)),
+    }
+
+
+def _run_row(folder: Path, found: ReadExperiment) -> dict[str, Any]:
+    past: PastRun = read_run(folder, found).past
+    attempts: Sequence[Any] = ()
+    if past.status != "unreadable":
+        attempts = read_json(folder / "run.json")["attempts"]
+    document = json.dumps(as_tree(past))
+    return {"status": past.status, "document": document, "attempts": json.dumps(list(attempts))}
+
+
+def _labels(past: PastExperiment) -> Iterator[dict[str, str]]:
+    found = {("tag", tag) for tag in past.tags}
+    found |= {("plugin", name) for name in (*past.algorithms, *past.backends)}
+    found |= {("model", name) for name in past.models}
+    if past.project_goal_id:
+        found.add(("goal", past.project_goal_id))
+    for kind, value in sorted(found):
+        yield {"kind": kind, "value": clean(str(value))}
+
+
+def _text(value: str | None) -> str | None:
+    return None if value is None else clean(value)

@@ -1,0 +1,223 @@
+"""However a record is cut into batches, sent again or interrupted, the store ends with the same bytes and rows."""
+
+import json
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lab_records import Lab
+
+from evsys.errors import ConfigError
+from evsys_dashboard.ingest.ingest import Ingest
+from evsys_dashboard.ingest.pieces import Piece, digest_of, is_lines, pack, unpack
+from evsys_dashboard.store.curves import live_points
+from evsys_dashboard.store.database import Database, sqlite_url
+from evsys_dashboard.store.records import HeldRecords
+from evsys_dashboard.store.tables import experiment, project, rollout, run, series
+
+METRICS = "runs/a/training/metrics.jsonl"
+
+
+def rows_of(database: Database) -> list:
+    """What the store says of a record, without the numbers of rows."""
+    with database.reading() as connection:
+        curves = [
+            (row.phase, row.name, row.count, row.last_step, row.low, row.high, *_points(connection, row.id))
+            for row in connection.execute(sa.select(series).order_by(series.c.phase, series.c.name))
+        ]
+        names = [column for column in rollout.c if column.name != "run_id"]
+        return [*curves, *connection.execute(sa.select(*names).order_by(rollout.c.place)).all()]
+
+
+def _points(connection: sa.Connection, number: int) -> tuple[list[int], list[float | str]]:
+    """The steps and values of a series; NaN, which equals nothing, by its name."""
+    steps, values = live_points(connection, number, [])
+    return steps.tolist(), [value if value == value else "nan" for value in values.tolist()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(".") and path.stat().st_size
+    }
+
+
+def line(step: int, attempt: int = 1, **values: object) -> bytes:
+    return json.dumps({"attempt": attempt, "step": step, "values": values}).encode() + b"\n"
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    """A record, and the rows and bytes that it has in a store that took it at once."""
+    lab = Lab(tmp_path_factory.mktemp("lab"))
+    folder = lab.whole("one", hypothesis="It holds.").directory
+    files = contents(folder)
+    store = Database(sqlite_url(tmp_path_factory.mktemp("store") / "whole.sqlite"))
+    Ingest(store).take("lab", "one", [Piece(file=name, data=data) for name, data in files.items()])
+    yield files, rows_of(store)
+    store.close()
+
+
+def test_a_record_comes_back_byte_for_byte(record, ingest, records):
+    files, _ = record
+    ingest.take("lab", "one", [Piece(file=name, data=data) for name, data in files.items()])
+    assert contents(records.experiment("lab", "one")) == files
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_split_into_batches_with_any_resends_gives_the_same_rows(record, tmp_path_factory, data):
+    files, rows = record
+    store = Database(sqlite_url(tmp_path_factory.mktemp("store") / "split.sqlite"))
+    ingest = Ingest(store)
+    pieces = []
+    for name, whole in files.items():
+        if not is_lines(name):
+            pieces.append(Piece(file=name, data=whole))
+            continue
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
+        starts = [0, *(max(0, cut - data.draw(st.integers(0, 40))) for cut in cuts)]
+        pieces += [
+            Piece(file=name, place=start, data=whole[start:end])
+            for start, end in zip(starts, [*cuts, len(whole)], strict=True)
+        ]
+    while pieces:
+        count = data.draw(st.integers(1, len(pieces)))
+        ingest.take("lab", "one", pieces[:count])
+        if data.draw(st.booleans()):
+            ingest.take("lab", "one", pieces[:count])
+        pieces = pieces[count:]
+    held = {each.file: (each.size, each.digest) for each in ingest.held("lab", "one")}
+    assert held == {name: (len(whole), digest_of(name, whole)) for name, whole in files.items()}
+    assert rows_of(store) == rows
+    records = HeldRecords(store, tmp_path_factory.mktemp("held"))
+    assert contents(records.experiment("lab", "one")) == files
+    store.close()
+
+
+def test_a_batch_that_changes_nothing_leaves_the_version(ingest):
+    pieces = [Piece(file=METRICS, data=line(1, loss=0.5))]
+    first = ingest.take("lab", "one", pieces)
+    again = ingest.take("lab", "one", pieces)
+    assert (first.version, first.changed) == (1, (METRICS,))
+    assert (again.version, again.changed, again.held) == (1, (), first.held)
+
+
+def test_a_piece_that_would_leave_a_gap_is_not_taken(ingest):
+    whole = line(1, loss=0.5) + line(2, loss=0.25)
+    taken = ingest.take("lab", "one", [Piece(file=METRICS, place=20, data=whole[20:])])
+    assert [each.size for each in taken.held] == [0]
+
+
+def test_a_file_that_begins_again_replaces_its_rows(ingest, database):
+    ingest.take("lab", "one", [Piece(file=METRICS, data=line(1, loss=0.5, old=1.0))])
+    ingest.take("lab", "one", [Piece(file=METRICS, data=line(1, loss=0.75), restart=True)])
+    assert [(row[1], row[2], row[-1]) for row in rows_of(database)] == [("loss", 1, [0.75])]
+
+
+def test_a_file_that_was_renamed_is_gone(ingest, records):
+    ingest.take("lab", "one", [Piece(file="conclusion.json", data=b"{}")])
+    folder = records.experiment("lab", "one")
+    ingest.take(
+        "lab", "one", [Piece(file="conclusion.json", gone=True), Piece(file="conclusion.1.json", data=b"{}")]
+    )
+    assert contents(records.experiment("lab", "one")) == contents(folder) == {"conclusion.1.json": b"{}"}
+
+
+def test_torn_and_foreign_lines_have_no_rows_but_keep_their_bytes(ingest, database, records):
+    odd = [
+        b'{"attempt": 1, "st\x18\n',
+        b"[]\n",
+        b'"text"\n',
+        b"\xff\n",
+        line(10**30, loss=1.0),
+        line(2, loss="no", odd=True),
+    ]
+    whole = b"".join([*odd, line(3, loss=None)])
+    ingest.take("lab", "one", [Piece(file=METRICS, data=whole)])
+    assert [row[1:6] for row in rows_of(database)] == [("loss", 1, 3, None, None)]
+    assert contents(records.experiment("lab", "one")) == {METRICS: whole}
+
+
+def test_blocks_are_filled_over_many_batches(ingest, database):
+    place = 0
+    for step in range(1, 1301, 100):
+        data = b"".join(line(each, loss=float(each)) for each in range(step, step + 100))
+        ingest.take("lab", "one", [Piece(file=METRICS, place=place, data=data)])
+        place += len(data)
+    (row,) = rows_of(database)
+    assert row[2:6] == (1300, 1300, 1.0, 1300.0)
+    assert row[6] == list(range(1, 1301))
+    with database.reading() as connection:
+        counts = connection.exec_driver_sql("SELECT count FROM block ORDER BY number").scalars().all()
+    assert counts == [512, 512, 276]
+
+
+@pytest.mark.parametrize(
+    ("name", "piece"),
+    [
+        ("../one", Piece(file="experiment.json")),
+        ("one", Piece(file="../experiment.json")),
+        ("one", Piece(file="/etc/passwd")),
+        ("one", Piece(file="runs/.lock")),
+        ("one", Piece(file="a\x00b")),
+        ("one", Piece(file="a\\b")),
+        ("one", Piece(file="\ud800")),
+        ("one", Piece(file="experiment.json", place=3)),
+        ("one", Piece(file="events.jsonl", place=-3)),
+    ],
+)
+def test_names_that_lead_elsewhere_are_refused_and_nothing_is_taken(ingest, database, name, piece):
+    with pytest.raises(ConfigError, match="invalid"):
+        ingest.take("lab", name, [Piece(file="config.yaml", data=b"x"), piece])
+    with database.reading() as connection:
+        counted = [
+            connection.execute(sa.select(sa.func.count()).select_from(table)).scalar()
+            for table in (project, experiment, run)
+        ]
+    assert counted == [0, 0, 0]
+
+
+@given(
+    st.lists(
+        st.builds(
+            Piece,
+            file=st.text(),
+            place=st.integers(),
+            data=st.binary(),
+            restart=st.booleans(),
+            gone=st.booleans(),
+        )
+    )
+)
+def test_batches_travel_unchanged(pieces):
+    assert unpack(pack(pieces)) == pieces
+
+
+@given(st.binary())
+def test_any_other_body_is_refused(body):
+    with pytest.raises(ConfigError):
+        unpack(body)
+
+
+@pytest.mark.parametrize("change", [lambda body: body[:-3], lambda body: body + b"x"])
+def test_a_body_that_is_cut_off_is_refused(change):
+    import zlib
+
+    with pytest.raises(ConfigError):
+        unpack(
+            change(pack([Piece(file="a", data=b"abc")]))
+            if change(b"abcd") == b"a"
+            else zlib.compress(b'[{"file":"a","place":0,"bytes":9}]\nabc')
+        )
+
+
+def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch):
+    from evsys_dashboard.ingest import pieces
+
+    monkeypatch.setattr(pieces, "MOST_UNPACKED", 1000)
+    with pytest.raises(ConfigError, match="more than 1000 bytes"):
+        unpack(pack([Piece(file="a", data=b"x" * 1000)]))
