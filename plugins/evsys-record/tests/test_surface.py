@@ -10,7 +10,8 @@ import pytest
 
 import evsys_record
 
-SURFACE = """Experiment Experiments History Line PastExperiment PastRun Question RecordedRollout Run ask moment_of open"""
+SURFACE = """Control ControlError Experiment Experiments History Line PastExperiment PastRun Question RecordedRollout Run ask
+    moment_of open send_request"""
 PAGE = Path(__file__).parents[3] / "docs/reference/record.md"
 
 

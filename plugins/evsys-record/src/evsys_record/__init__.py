@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from evsys_record.control import Control, ControlError, send_request
     from evsys_record.history import Question, ask, moment_of
     from evsys_record.past import History, PastExperiment, PastRun
     from evsys_record.reader import Experiment, Experiments, Line, RecordedRollout, Run
 
 __all__ = [
+    "Control",
+    "ControlError",
     "Experiment",
     "Experiments",
     "History",
@@ -30,9 +33,11 @@ __all__ = [
     "ask",
     "moment_of",
     "open",
+    "send_request",
 ]
 
 _HOME = {
+    **dict.fromkeys(("Control", "ControlError", "send_request"), "control"),
     **dict.fromkeys(("Question", "ask", "moment_of"), "history"),
     **dict.fromkeys(("History", "PastExperiment", "PastRun"), "past"),
     **dict.fromkeys(("Experiment", "Experiments", "Line", "RecordedRollout", "Run"), "reader"),

@@ -152,8 +152,10 @@ def make_directory(path: Path) -> Path:
     return path
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
+def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o666) -> None:
     """Replace the whole file, or leave it as it was. Text is written by the rule of `utf8`, so that any text can be.
+
+    `mode` is that of the file, less the umask.
 
     Raises:
         StoreError: the disk is full, the folder isn't writable, ...; nothing is left behind.
@@ -161,7 +163,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     content = utf8(data) if isinstance(data, str) else data
     temporary = temporary_name(path)
     with storing(path):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         try:
             try:
                 write_all(descriptor, content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
@@ -23,6 +23,7 @@ from evsys_runtime.config.project import import_project_code
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.experiment.conclusion import conclude_and_write, write_down
+from evsys_runtime.experiment.control.channel import control_channel
 from evsys_runtime.experiment.lineage.preregistration import child_of
 from evsys_runtime.experiment.open_session import bound_benchmarks, open_session
 from evsys_runtime.experiment.preflight.contamination import flagged_tasks
@@ -54,6 +55,7 @@ from evsys_runtime.live_lines import leave_live_lines
 if TYPE_CHECKING:
     from evsys import Registry
     from evsys.protocols import Log
+    from evsys_record.control import Address
     from evsys_runtime.data.contamination import Match
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark
     from evsys_runtime.evaluation.grader_check import GraderCheck
@@ -87,12 +89,16 @@ class Experiment:
         forks: the folder of the experiment that this one branches off from; None for one that begins at its
             beginning.
         nothing_to_do: that one was complete, so `run` gave the result that it has on record.
+        control: where its process listens for requests while it runs; None before, and where no socket can be bound.
+        on_launch: is called with `record` and `control` once both are there, before anything is trained.
     """
 
     result: ExperimentResult | None = None
     record: ExperimentRecord | None = None
     resumes: Unfinished | None = None
     forks: Path | None = None
+    control: Address | None = None
+    on_launch: Callable[[ExperimentRecord, Address | None], None] | None = None
 
     def __init__(
         self,
@@ -310,6 +316,10 @@ class Experiment:
         """Train and score what is to be trained and scored, and conclude; the record's lock is held."""
         self.record, self._log = session.record, session.log
         self._end_when_lost(session.record)
+        with control_channel(session) as self.control:
+            return await self._train_and_conclude(session, started)
+
+    async def _train_and_conclude(self, session: Session, started: float) -> ExperimentResult:
         try:
             if self.forks is not None:
                 await to_the_end(branch_off, session.record, self.plan)
@@ -323,6 +333,8 @@ class Experiment:
                 directory=session.record.directory,
                 arms=left_to_do(session),
             )
+            if self.on_launch is not None:
+                self.on_launch(session.record, self.control)
             await train(session)
             if not self.options.dry:
                 self._flagged = await in_background(flagged_tasks, session)

@@ -78,6 +78,7 @@ class ArmAttempt:
         """The attempt that the record has just started."""
         log = record_logger(record, session.log_settings, arm=arm.name)
         watch = session.watched[run_id_of(arm)] = watchdog_of(record, session.plan.experiment.watchdog, log)
+        session.progress.run(run_id_of(arm)).status = "running"
         return cls(
             session=session, arm=arm, record=record, log=log, number=record.attempt, watch=watch, taken=taken
         )

@@ -111,6 +111,11 @@ class ExperimentBudget:
         """Seconds that the experiment has run, earlier launches included."""
         return self._earlier + self._clock.now() - self._began
 
+    @property
+    def limited(self) -> tuple[str, ...]:
+        """The amounts that have a limit."""
+        return tuple(name for name, limit in attrs.asdict(self.limits).items() if limit is not None)
+
     def spending(self, name: str) -> float:
         """The spent part of an amount."""
         if name == "wall_seconds":

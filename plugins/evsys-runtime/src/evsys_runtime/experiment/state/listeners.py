@@ -41,6 +41,7 @@ def run_listeners(session: Session, log: Log, hung: Callable[[str], None] | None
     seconds = min(HOOK_SECONDS, session.plan.experiment.watchdog.floor_seconds)
     manager = session.ambient.child(log=log, seconds=seconds, hung=hung)
     manager.register(EventWriter(session.record.events), "events")
+    manager.register(session.progress, "progress")
     shown = False
     for spec in session.plan.experiment.callbacks:
         if spec.kind.rpartition("/")[2] == PROGRESS:

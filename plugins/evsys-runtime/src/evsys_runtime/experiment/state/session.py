@@ -25,6 +25,7 @@ from evsys_runtime.experiment.budget.budget import ArmBudget, ExperimentBudget
 from evsys_runtime.experiment.lineage.restart_point import RestartPoint
 from evsys_runtime.experiment.lineage.runs import EarlierRuns
 from evsys_runtime.experiment.state.options import Options
+from evsys_runtime.experiment.state.progress import Progress
 from evsys_runtime.experiment.state.seeds import Seeds, seeds_of
 from evsys_runtime.experiment.supervision.interrupts import interruption
 from evsys_runtime.experiment.supervision.watchdog import Watchdog
@@ -70,7 +71,7 @@ class Session:
     under way. `earlier` knows the runs of other experiments. `restart_points` has those of earlier attempts, by
     run, if the experiment is resumed, and `datasets` are rows that were loaded already. `stopping` says why running
     arms are ended, if one of them failed and `fail_fast` is set; `down` why they have failed, if a service that
-    they need stays down.
+    they need stays down. `progress` is how far the runs have come.
     """
 
     plan: Plan
@@ -99,6 +100,7 @@ class Session:
     log_store: LogStore | None = None
     stopping: str | None = None
     down: EvsysError | None = None
+    progress: Progress = attrs.field(factory=Progress)
 
     def benchmarks_of(self, arm: ArmConfig) -> tuple[BoundBenchmark, ...]:
         """The entries that this arm is scored on, each in the harness that the run trains in unless the entry names its own.

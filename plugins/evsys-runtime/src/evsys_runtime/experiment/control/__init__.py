@@ -1,0 +1,1 @@
+"""The channel by which other processes follow and steer a running experiment."""
