@@ -1,4 +1,4 @@
-"""The control channel of a running experiment: where its process listens, and clients that send it requests.
+"""The control channel of a running experiment: the address of its process, and clients for it.
 
 Requests and replies are JSON objects, one line each; replies come in the order of the requests. The address is in
 `.control.json` of the experiment's folder while a process holds the experiment, readable by its user alone.
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 CONTROL = ".control.json"
-"""The file of an experiment that says where its process listens."""
+"""The file of an experiment with the address of its process."""
 
 MAX_REQUEST = 1 << 16
 """Bytes of the longest request, its line feed included."""
@@ -284,7 +284,7 @@ def _reply(line: bytes, address: Address) -> dict[str, Any]:
 
 
 def remove_address(directory: Path) -> None:
-    """Take the address off record, if it is that of this process."""
+    """Take the address off record, if this process wrote it."""
     with contextlib.suppress(OSError, StoreError):
         if read_json(directory / CONTROL).get("pid") == os.getpid():
             (directory / CONTROL).unlink()

@@ -21,7 +21,7 @@ from evsys_record.lock import Holder
 __all__ = ["Listener", "Peer", "listen", "peer_of", "runtime_directory"]
 
 LONGEST_PATH = 103
-"""Bytes of the path of a Unix socket: 104 on macOS and the BSDs, 108 on Linux, with the zero that ends it."""
+"""Bytes of the path of a Unix socket: 104 on macOS and the BSDs, 108 on Linux, less the final zero."""
 
 BACKLOG = 64
 
@@ -50,7 +50,7 @@ class Listener:
 
 
 def listen(directory: Path, *, unix: bool = hasattr(socket, "AF_UNIX")) -> Listener:
-    """Bind a socket for an experiment. The socket of a dead process that was at it before is removed.
+    """Bind a socket for an experiment. A socket left by a dead process is removed.
 
     Args:
         directory: the experiment's folder.
@@ -80,7 +80,7 @@ def listen(directory: Path, *, unix: bool = hasattr(socket, "AF_UNIX")) -> Liste
 
 
 def _unix_socket(path: Path) -> socket.socket:
-    """A listening socket that its user alone may connect to."""
+    """A listening socket, private to its user."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         bound.bind(str(path))  # its folder is the user's alone, so no one connects before the next line
@@ -127,7 +127,7 @@ def _remove_stale(directory: Path) -> None:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """The process that has connected, by the kernel's word."""
+    """The connected process, by the kernel's word."""
     option = getattr(socket, "SO_PEERCRED", None)
     if connection.family != getattr(socket, "AF_UNIX", None) or option is None:
         return Peer()

@@ -1,6 +1,6 @@
 """Answers requests in a thread of its own, so that a status is known also while the event loop is busy.
 
-Requests that change something are carried out in the experiment's event loop, one after the other.
+Requests with an effect are carried out in the experiment's event loop, one after the other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_CONNECTIONS = 128
 """Connections at once; the one idle for the longest is closed for another."""
 
 KNOWN_LINES = 64
-"""Status requests that are recognised by their bytes, without being parsed again."""
+"""Status requests recognised by their bytes, without being parsed again."""
 
 FULL_SECONDS = 0.1
 """How long to wait where no file descriptor is free."""
@@ -42,7 +42,7 @@ type Reply = Mapping[str, Any]
 
 
 def refusal(error: str, hint: str | None = None) -> dict[str, Any]:
-    """The reply to a request that isn't carried out."""
+    """The reply to a refused request."""
     return {"ok": False, "error": error, "hint": hint}
 
 
@@ -63,7 +63,7 @@ class ControlServer:
 
     Args:
         listener: the bound socket.
-        loop: where requests are carried out that change something.
+        loop: carries out requests with an effect.
         status: the reply to `status` as a line; called in the server's thread, so it may only read what other threads write.
         act: carries out any other request; called in the loop.
     """
@@ -98,7 +98,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more; replies that are made already are sent as far as that waits for no one."""
+        """Stop answering; finished replies are sent if their clients read them."""
         self._closing = True
         self._wake()
         self._thread.join()
@@ -181,7 +181,7 @@ class ControlServer:
         self._answer_lines(connection)
 
     def _answer_lines(self, connection: _Connection) -> None:
-        """Answer whole lines, in their order: one that is being carried out keeps the next ones waiting."""
+        """Answer whole lines in their order, each once the previous one has its reply."""
         while connection.open and not (connection.waits or connection.leaves or connection.outgoing):
             end = connection.incoming.find(b"\n")
             if end < 0:
