@@ -89,9 +89,13 @@ class Arms:
         """The backend object of a checked run."""
         return self._part("backend", tree["backend"]).built
 
+    def algorithm(self, tree: Mapping[str, Any]) -> Any:
+        """The algorithm object of a checked run."""
+        return self._part("algorithm", tree["algorithm"]).built
+
     def harness(self, tree: Mapping[str, Any], run: RunConfig) -> Harness:
         """The harness of a checked run."""
-        return harness_of(run, self._part("algorithm", tree["algorithm"]).built)
+        return harness_of(run, self.algorithm(tree))
 
     def follows(self, before: Mapping[str, Any], tree: Mapping[str, Any]) -> Problems:
         """The problems that keep a run from beginning with the final weights of another one, `before`."""

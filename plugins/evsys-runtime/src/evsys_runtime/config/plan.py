@@ -11,6 +11,7 @@ import attrs
 from evsys_runtime.config.arm_tree import Stage
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, RunConfig
+from evsys_runtime.config.resolved import Resolver
 
 if TYPE_CHECKING:
     from evsys import Registry
@@ -136,7 +137,8 @@ class Plan:
     `selection` says which checkpoint of each run counts.
     `registry` is the project's; `overrides` were applied on top of the file; `concurrent_arms` run side by side. `benchmark` took the place of
     the file's `metadata.benchmark`. `tasks` has those of each entry by its label. With a `search`
-    there are no arms at the start but those that show how far equal ones fall apart.
+    there are no arms at the start but those that show how far equal ones fall apart. `resolver` has the algorithms of the arms as they
+    were built when the file was checked.
     """
 
     document: Document
@@ -152,6 +154,9 @@ class Plan:
     concurrent_arms: int = 1
     benchmark: BenchmarkConfig | None = None
     tasks: Mapping[str, ScoredTasks] = attrs.field(factory=dict)
+    resolver: Resolver = attrs.field(
+        default=attrs.Factory(lambda self: Resolver(self.registry), takes_self=True), repr=False
+    )
 
     @property
     def looked_at(self) -> tuple[ArmConfig, ...]:

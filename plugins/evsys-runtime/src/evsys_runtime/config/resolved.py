@@ -55,6 +55,10 @@ class Resolver:
         entry = self.registry.find(kind, name)
         return {"kind": entry.qualified, "params": self._params[memo][1]}
 
+    def remember(self, kind: str, spec: PluginSpec, plugin: Any) -> None:
+        """Note a plugin that was built from a part of a run already."""
+        self._built[kind, spec.kind, id(spec.params)] = spec.params, plugin
+
     def built(self, kind: str, spec: PluginSpec) -> Any:
         """The plugin that a checked part of a run names; parts with the same params share it.
 
@@ -66,7 +70,7 @@ class Resolver:
             made = self._plugins.build(kind, spec.kind, spec.params, "$").plugin
             if made is None:
                 made = self.registry.build(kind, spec.kind, placeholders.resolve(spec.params))
-            self._built[memo] = spec.params, made
+            self.remember(kind, spec, made)
         return self._built[memo][1]
 
     def _part(self, value: Any, kind: str | None) -> Any:

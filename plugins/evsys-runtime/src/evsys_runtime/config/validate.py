@@ -53,6 +53,7 @@ from evsys_runtime.config.python_config import document_of, scored_on
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.reruns import controls
+from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.config.root import find_project_root
 from evsys_runtime.config.scalar_text import misread, unset_in_prompts
 from evsys_runtime.config.search_plan import PlannedSearch, check_baseline, check_search, refuse_search_alone
@@ -173,6 +174,9 @@ def _plan(
     experiment = _experiment(contents.tree, values, contents.arms, judging)
     planned = _repeat_arms(experiment, contents.arms, promised)
     planned_search = _planned_search(contents, experiment, planned, search, size)
+    resolver = Resolver(registry)
+    for arm, run in contents.trained:
+        resolver.remember("algorithm", run.algorithm, checks.algorithm(arm.tree))
     return Plan(
         document=reader.document,
         experiment=experiment,
@@ -186,6 +190,7 @@ def _plan(
         overrides=overrides,
         concurrent_arms=width,
         tasks=judging.tasks,
+        resolver=resolver,
     )
 
 

@@ -17,6 +17,7 @@ from evsys_runtime.config.project import project_registry
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment.estimate import plan as estimate
 from evsys_runtime.experiment.estimate import training
 from evsys_runtime.experiment.estimate.plan import plan_experiment
 from evsys_runtime.experiment.result_schemas import result_schema, validate_result
@@ -70,6 +71,18 @@ def planned(config, *overrides, **options):
 
 def ran(config, *overrides):
     return Experiment.from_yaml(config, overrides=overrides, quiet=True).run()
+
+
+def test_planning_builds_no_algorithm_again_and_resolves_no_arm_for_an_empty_record(config, monkeypatch):
+    before, _, after = CONFIG.partition("metadata:")
+    config.write_text(before + after[after.index("n_repeats:") :], encoding="utf-8")
+    plan, made = load_experiment(config, records=False), []
+    monkeypatch.setattr(SFT, "__init__", lambda self, **params: made.append(params))
+    monkeypatch.setattr(estimate, "resolved_tree", lambda *_: made.append("resolved"))
+    with Index(plan.project_root / plan.experiment.output_dir) as index:
+        index.refresh()
+        assert plan_experiment(plan, index).runs == 4
+    assert made == []
 
 
 @pytest.mark.parametrize(

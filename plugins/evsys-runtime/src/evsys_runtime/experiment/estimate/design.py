@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -46,13 +46,13 @@ class Designs:
     Attributes:
         plan: a valid plan.
         benchmarks: its entries with their tasks.
-        resolved: the plan as resolved.json has it.
+        resolved: gives the plan as resolved.json has it.
         evidence: of the record.
     """
 
     plan: Plan
     benchmarks: Sequence[BoundBenchmark]
-    resolved: Mapping[str, Any]
+    resolved: Callable[[], Mapping[str, Any]]
     evidence: Evidence
 
     def experiment_design(self) -> Design | None:
@@ -71,7 +71,7 @@ class Designs:
         question = question_of(self.plan, tuple(self.benchmarks))
         if question is None:
             return None
-        configs = [arm["run"] for arm in self.resolved["arms"] if arm.get("stage") is None]
+        configs = [arm["run"] for arm in self.resolved()["arms"] if arm.get("stage") is None]
         return deviation_on_record(self.evidence, configs, question, self._bound(question))
 
     def confirmation_design(self, seeds: int) -> Design | None:
@@ -84,7 +84,7 @@ class Designs:
         """The design of a question with this many arms besides the baseline and this many runs of each."""
         benchmark = self._deciding(question)
         look = self._look(question)
-        known = prior_knowledge(question, benchmark, self.resolved, self.evidence, runs=runs)
+        known = prior_knowledge(question, benchmark, self.resolved(), self.evidence, runs=runs)
         level = level_of_look(look, ALPHA) / max(1, compared)
         test = _test(question, benchmark, known, level=level, runs=runs)
         boundary = 0.0 if test.at_zero else question.margin / known.width
@@ -145,7 +145,7 @@ class Designs:
         backends = [registry.get("backend", arm.run.backend.kind) for arm in self.plan.arms]
         asked = asked_question(
             {**asked_facts(self.plan), **benchmark_facts(self.benchmarks)},
-            self.resolved,
+            self.resolved(),
             simulated=any(declared(backend, "simulated", False) for backend in backends),
             entry=question.benchmark,
         )

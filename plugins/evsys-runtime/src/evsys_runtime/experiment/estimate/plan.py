@@ -4,8 +4,8 @@ or paid for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import attrs
 
@@ -18,7 +18,6 @@ from evsys_record.proofs import proven_name
 from evsys_runtime.accounting.prices import load_prices
 from evsys_runtime.config.confirm_entries import is_scored
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.proof import proofs_of
@@ -29,7 +28,7 @@ from evsys_runtime.experiment.estimate.neighbours import neighbours
 from evsys_runtime.experiment.estimate.results import Planned, PlannedArm, PlannedScoring
 from evsys_runtime.experiment.estimate.search import merge_search_arms, planned_search, with_stand_ins
 from evsys_runtime.experiment.estimate.training import Trainings
-from evsys_runtime.experiment.insight.evidence import Evidence, arm_label
+from evsys_runtime.experiment.insight.evidence import Evidence
 from evsys_runtime.experiment.insight.failure_regions import failure_warnings
 from evsys_runtime.experiment.insight.repeats import repeats
 from evsys_runtime.experiment.open_session import bound_benchmarks
@@ -57,15 +56,13 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
     with use_registry(plan.registry), use_scope(DataScope(project_root=plan.project_root)):
         benchmarks = bound_benchmarks(plan, Options())
         search, plan = planned_search(plan), with_stand_ins(plan)
-        resolver = Resolver(plan.registry)
-        resolved = resolved_tree(plan, benchmarks, resolver)
+        resolved = cache(lambda: resolved_tree(plan, benchmarks))
         evidence = Evidence(index)
         prices = load_prices(plan.project_root)
-        runs = {arm_label(arm): arm["run"] for arm in resolved["arms"]}
-        trainings = Trainings(plan, runs, evidence, prices, resolver, read_rows=read_rows)
+        trainings = Trainings(plan, evidence, prices, read_rows=read_rows)
         arms = trainings.arms()
         scored = (*benchmarks, *_proofs(plan, benchmarks))
-        scorings = [_scoring(plan, benchmark, arms, runs, evidence) for benchmark in scored]
+        scorings = [_scoring(plan, benchmark, arms, evidence) for benchmark in scored]
         found = merge_search_arms(plan, arms)
         doubts = [
             doubt for model in dict.fromkeys(arm.model for arm in arms) for doubt in prices.doubts(model)
@@ -95,8 +92,8 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
             confirm=confirm,
             budget=tuple(planned_limits(plan.experiment.budget, found, scorings, confirm, concurrent)),
             neighbours=()
-            if search is not None
-            else tuple(neighbours(resolved, evidence, trainings.fingerprints)),
+            if search is not None or evidence.is_empty
+            else tuple(neighbours(resolved(), evidence, trainings.fingerprints)),
             warnings=(
                 *plan.warnings,
                 *(leak_warnings(plan) if read_rows else ()),
@@ -125,7 +122,6 @@ def _scoring(
     plan: Plan,
     benchmark: BoundBenchmark,
     arms: Sequence[PlannedArm],
-    runs: Mapping[str, Mapping[str, Any]],
     evidence: Evidence,
 ) -> PlannedScoring:
     """How often an entry is scored: untrained, on the way, in the end, and on API models."""
@@ -150,7 +146,7 @@ def _scoring(
     if benchmark.models or benchmark.inference is not None:
         return planned
     free = _is_free(plan, benchmark)
-    used = _rollout_costs(benchmark, runs, evidence)
+    used = _rollout_costs(benchmark, arms, evidence)
     if used is None:
         return attrs.evolve(planned, cost_usd=0.0 if free else None)
     tokens, seconds, cost = used
@@ -199,10 +195,10 @@ def _count_untrained(plan: Plan, benchmark: BoundBenchmark, scored: Sequence[Arm
 
 
 def _rollout_costs(
-    benchmark: BoundBenchmark, runs: Mapping[str, Mapping[str, Any]], evidence: Evidence
+    benchmark: BoundBenchmark, arms: Sequence[PlannedArm], evidence: Evidence
 ) -> tuple[float, float, float | None] | None:
     """Tokens, seconds and US dollars of one rollout, by the newest scoring on record of these tasks by such models, made again."""
-    wanted = [(run["model"]["name"], run["backend"]["kind"]) for run in runs.values()]
+    wanted = {(arm.model, arm.backend) for arm in arms}
     for scoring in evidence.scorings(benchmark.benchmark_hash):
         past, made = scoring.arm.run, scoring.evaluation
         rollouts = made.scored + made.no_score

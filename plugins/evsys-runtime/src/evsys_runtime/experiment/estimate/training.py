@@ -15,7 +15,6 @@ from evsys_record.hashing import digest
 from evsys_runtime.accounting.prices import PriceList
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.load import load_dataset
 from evsys_runtime.data.parse import Shape
@@ -24,6 +23,7 @@ from evsys_runtime.experiment.estimate.results import PlannedArm
 from evsys_runtime.experiment.estimate.second_models import second_models_usd
 from evsys_runtime.experiment.insight.evidence import Evidence
 from evsys_runtime.experiment.preflight.data_check import data_key
+from evsys_runtime.experiment.state.resolved import resolved_run
 from evsys_runtime.experiment.state.seeds import seeds_of
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_runtime.training.algorithm import BaseAlgorithm
@@ -48,10 +48,8 @@ class Trainings:
 
     Args:
         plan: a valid plan.
-        resolved: its arms as resolved.json has them, by name.
         evidence: what is on record.
         prices: of models.
-        resolver: builds the algorithms.
         read_rows: False leaves the rows alone, and what follows from them unknown.
 
     Attributes:
@@ -61,21 +59,18 @@ class Trainings:
     def __init__(
         self,
         plan: Plan,
-        resolved: dict[str, dict[str, Any]],
         evidence: Evidence,
         prices: PriceList,
-        resolver: Resolver,
         *,
         read_rows: bool = True,
     ) -> None:
         self._plan = plan
-        self._resolved = resolved
         self._evidence = evidence
         self._prices = prices
-        self._resolver = resolver
         self._read_rows = read_rows
         self.fingerprints: dict[str, str] = {}
         self._datasets: dict[str, MaterializedDataset] = {}
+        self._data_keys: dict[Hashable, str] = {}
         self._rendered: dict[Hashable, _Rows] = {}
 
     def arms(self) -> list[PlannedArm]:
@@ -92,7 +87,7 @@ class Trainings:
         registry, unknown = self._plan.registry, list[str]()
         if arm.weights_of is not None:
             return self._evaluation_only(arm, runs)
-        algorithm = self._resolver.built("algorithm", arm.run.algorithm)
+        algorithm = self._plan.resolver.built("algorithm", arm.run.algorithm)
         found = self._rows(arm, algorithm, unknown) if self._read_rows else None
         if found is None:
             unknown.append(_NO_DATA)
@@ -182,7 +177,10 @@ class Trainings:
         """The rows of an arm, and the key by which arms share them."""
         shape: Shape = declared(algorithm, "shape", "chat")
         seed = seeds_of(self._plan, arm)("data")
-        key = data_key(arm, shape, seed)
+        alike = id(arm.run.data), shape, seed  # arms share the very block, as a rule
+        if alike not in self._data_keys:
+            self._data_keys[alike] = data_key(arm, shape, seed)
+        key = self._data_keys[alike]
         if key not in self._datasets:
             self._datasets[key] = load_dataset(
                 arm.run.data,
@@ -235,7 +233,9 @@ class Trainings:
 
     def _like(self, arm: ArmConfig, role: str | None = None) -> Iterator[RunResult]:
         """Completed runs of this algorithm, model and backend, and with the same second model in a role, the newest first."""
-        ours = self._resolved[arm.label]
+        if self._evidence.is_empty:
+            return
+        ours = resolved_run(self._plan.resolver, arm)
         for past in self._evidence.arms_trained_as(ours):
             same = role is None or past.run.get(role) == ours.get(role)
             for run in past.runs if same else ():
@@ -255,7 +255,7 @@ def _rendering_key(data: str, arm: ArmConfig, algorithm: Any) -> Hashable:
     params = (
         digest(arm.tree.get("algorithm"))
         if names is None
-        else tuple((name, repr(getattr(algorithm.config, name))) for name in sorted(names))
+        else repr([getattr(algorithm.config, name) for name in sorted(names)])
     )
     return data, model.name, model.renderer, type(algorithm), params
 

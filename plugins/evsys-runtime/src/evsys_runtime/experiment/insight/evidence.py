@@ -82,6 +82,11 @@ class Evidence:
         self._known = cache(lambda: {past.experiment_id: past for past in ask(index, Question()).experiments})
         self._read = cache(lambda folder: tuple(self.arms_of(self._known()[folder])))
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no experiment is on record."""
+        return not self._known()
+
     def arms_near(self, configs: Iterable[Mapping[str, str]], most: int) -> Iterator[PastArm]:
         """Arms that lack at most so many values of one of some configs, given as JSON texts by path.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import attrs
 
@@ -91,9 +90,7 @@ def _entries(plan: Plan) -> list[Entry]:
 
 def shape_of(plan: Plan, arm: ArmConfig) -> Shape:
     """Which rows the arm's algorithm takes."""
-    kind = arm.run.algorithm.kind
-    algorithm: Any = plan.registry.build("algorithm", kind, resolve(arm.run.algorithm.params))
-    shape: Shape = declared(algorithm, "shape", "chat")
+    shape: Shape = declared(plan.resolver.built("algorithm", arm.run.algorithm), "shape", "chat")
     return shape
 
 
@@ -108,26 +105,30 @@ def data_key(arm: ArmConfig, shape: Shape, seed: int) -> str:
 def _datasets(plan: Plan, arms: Sequence[ArmConfig]) -> list[_Dataset]:
     """The datasets of arms, each once; repeats differ only where a transform draws with the seed of the repeat."""
     found: dict[str, _Dataset] = {}
+    looked_up: dict[tuple[int, Shape, int], _Dataset] = {}  # arms share the very block, as a rule
     for arm in arms:
-        dataset = _Dataset(
-            config=arm.run.data,
-            shape=shape_of(plan, arm),
-            seed=seeds_of(plan, arm)("data"),
-        )
-        with use_scope(DataScope(project_root=plan.project_root)):
-            stages = build_stages(
-                dataset.config.transforms,
-                plan.registry,
-                seed=dataset.seed,
-                path="$.run.data.transforms",
-                resolve=resolve,
-            )
-        drawn = dataset.seed if dataset.config.replay is not None else None
-        key = digest([arm.tree.get("data"), dataset.shape, [stage.given_seed for stage in stages], drawn])
-        same = found.setdefault(key, dataset)
-        same.arms[arm.name] = None
-        same.repeats.add(arm.repeat)
+        shape, seed = shape_of(plan, arm), seeds_of(plan, arm)("data")
+        alike = id(arm.run.data), shape, seed
+        if alike not in looked_up:
+            dataset = _Dataset(config=arm.run.data, shape=shape, seed=seed)
+            looked_up[alike] = found.setdefault(_dataset_key(plan, arm, dataset), dataset)
+        looked_up[alike].arms[arm.name] = None
+        looked_up[alike].repeats.add(arm.repeat)
     return list(found.values())
+
+
+def _dataset_key(plan: Plan, arm: ArmConfig, dataset: _Dataset) -> str:
+    """What the rows of an arm depend on, with the seed only if something draws with it."""
+    with use_scope(DataScope(project_root=plan.project_root)):
+        stages = build_stages(
+            dataset.config.transforms,
+            plan.registry,
+            seed=dataset.seed,
+            path="$.run.data.transforms",
+            resolve=resolve,
+        )
+    drawn = dataset.seed if dataset.config.replay is not None else None
+    return digest([arm.tree.get("data"), dataset.shape, [stage.given_seed for stage in stages], drawn])
 
 
 def _check_dataset(

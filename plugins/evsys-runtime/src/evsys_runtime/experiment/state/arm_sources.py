@@ -13,7 +13,6 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.config.resolved import Resolver
 from evsys_runtime.experiment.state.facts import arm_facts
 from evsys_runtime.experiment.state.resolved import (
     recorded_resolution,
@@ -58,7 +57,7 @@ def _resolve(session: Session, added: Sequence[ArmConfig]) -> None:
     elif added:
         arms = [*tree["arms"], *resolved_arms(plan, added, benchmarks)]
         confirm = plan.experiment.confirm
-        chosen = {} if confirm is None else {"confirm": Resolver(plan.registry).fields(confirm)}
+        chosen = {} if confirm is None else {"confirm": plan.resolver.fields(confirm)}
         record.write_resolved({**tree, **chosen, "arms": arms})
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import attrs
@@ -17,13 +18,14 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.resolved import NO_PARAMS, Resolver
 from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.state.seeds import seeds_of
+from evsys_runtime.experiment.state.seeds import Seeds, seeds_of
 
 __all__ = [
     "ADJUSTABLE",
     "arms_by_id",
     "recorded_resolution",
     "resolved_arms",
+    "resolved_run",
     "resolved_runs",
     "resolved_tree",
     "with_confirm_seeds",
@@ -37,18 +39,14 @@ _PURPOSES = ("run", "data", "model", "data_order")
 """The seeds that an arm's seed is split into; `data_order` is that of the first epoch."""
 
 
-def resolved_tree(
-    plan: Plan, benchmarks: Sequence[BoundBenchmark], resolver: Resolver | None = None
-) -> dict[str, Any]:
+def resolved_tree(plan: Plan, benchmarks: Sequence[BoundBenchmark]) -> dict[str, Any]:
     """Every key of the file with its value or its default, `${NAME}` as it is written, and the seeds of every arm.
 
     Args:
         plan: the plan.
         benchmarks: its entries as they are scored.
-        resolver: one that is used for more than this.
     """
-    resolver = resolver or Resolver(plan.registry)
-    experiment, metadata = plan.experiment, plan.experiment.metadata
+    resolver, experiment, metadata = plan.resolver, plan.experiment, plan.experiment.metadata
     judged = {
         "success_metric": str(plan.success) if plan.success else None,
         "direction": plan.success.direction if plan.success else metadata.direction,
@@ -56,9 +54,8 @@ def resolved_tree(
     entries = [
         _entry(resolver, entry, bound) for entry, bound in zip(metadata.benchmarks, benchmarks, strict=True)
     ]
-    names = [bound.name for bound in benchmarks]
     with collection_paused():
-        arms = [_arm(resolver, plan, arm, names) for arm in plan.arms]
+        arms = resolved_arms(plan, plan.arms, benchmarks)
     return {
         **resolver.fields(experiment, skip=(*_ARMS, "metadata")),
         "select": {"by": plan.selection.by, "checkpoint": plan.selection.checkpoint},
@@ -72,21 +69,22 @@ def resolved_arms(
     plan: Plan, arms: Sequence[ArmConfig], benchmarks: Sequence[BoundBenchmark]
 ) -> list[dict[str, Any]]:
     """Some arms of a plan as `resolved_tree` has them."""
-    resolver, names = Resolver(plan.registry), [bound.name for bound in benchmarks]
-    return [_arm(resolver, plan, arm, names) for arm in arms]
+    purposes = (*_PURPOSES, *(f"evaluation/{bound.name}" for bound in benchmarks))
+    drawn = cache(lambda seeds: {purpose: seeds(purpose) for purpose in purposes})
+    return [_arm(plan, arm, drawn) for arm in arms]
 
 
 def resolved_runs(plan: Plan, arms: Sequence[ArmConfig] | None = None) -> dict[str, dict[str, Any]]:
     """The config of each arm, or each stage of one, as `resolved_tree` has it, by label; of the plan's own unless others are given."""
-    resolver = Resolver(plan.registry)
     runs: dict[str, dict[str, Any]] = {}
     for arm in plan.arms if arms is None else arms:
         if arm.label not in runs:
-            runs[arm.label] = _run(resolver, arm)
+            runs[arm.label] = resolved_run(plan.resolver, arm)
     return runs
 
 
-def _run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
+def resolved_run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
+    """The config of one arm, or of one stage of it, as `resolved_tree` has it."""
     run = resolver.fields(arm.run)
     if arm.stage is not None and arm.stage.before is not None:
         run["begins_with"] = arm.stage.before
@@ -118,9 +116,8 @@ def _entry(resolver: Resolver, entry: BenchmarkConfig, bound: BoundBenchmark) ->
     }
 
 
-def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[str]) -> dict[str, Any]:
+def _arm(plan: Plan, arm: ArmConfig, drawn: Callable[[Seeds], dict[str, int]]) -> dict[str, Any]:
     seeds = seeds_of(plan, arm)
-    purposes = (*_PURPOSES, *(f"evaluation/{name}" for name in benchmarks))
     return {
         "run_id": arm.run_id,
         "arm": arm.name,
@@ -129,9 +126,9 @@ def _arm(resolver: Resolver, plan: Plan, arm: ArmConfig, benchmarks: Sequence[st
         "deterministic": arm.deterministic,
         **({} if arm.purpose == "candidate" else {"purpose": arm.purpose}),
         "base_seed": seeds.base_seed,
-        "seeds": {purpose: seeds(purpose) for purpose in purposes},
-        "harness": _harness(resolver, arm),
-        "run": _run(resolver, arm),
+        "seeds": dict(drawn(seeds)),
+        "harness": _harness(plan.resolver, arm),
+        "run": resolved_run(plan.resolver, arm),
     }
 
 
