@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         PlannedArm,
         PlannedConfirm,
         PlannedLimit,
+        PlannedScoring,
         PlannedSearch,
     )
 
@@ -48,19 +49,8 @@ def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
             yield f"  of that, the {role} of {arm.arm}: cost {money_words(amount)}"
     yield ""
     if found.scorings:
-        rows = [
-            (
-                f"{scoring.benchmark} ({scoring.split})",
-                str(scoring.tasks),
-                count_words(scoring.scorings),
-                count_words(scoring.rollouts),
-                count_words(scoring.tokens),
-                time_words(scoring.seconds),
-                money_words(scoring.cost_usd),
-            )
-            for scoring in found.scorings
-        ]
         columns = ("tasks", "scorings", "rollouts", "tokens", "time", "cost")
+        rows = [_scoring_row(scoring) for scoring in found.scorings]
         yield from table_lines("scoring, all runs", columns, rows, width=width)
         yield ""
     yield (
@@ -103,6 +93,18 @@ def _arm_row(arm: PlannedArm) -> tuple[str, ...]:
         count_words(arm.trained_tokens),
         time_words(arm.seconds),
         money_words(arm.cost_usd),
+    )
+
+
+def _scoring_row(scoring: PlannedScoring) -> tuple[str, ...]:
+    return (
+        f"{scoring.benchmark} ({scoring.split})",
+        str(scoring.tasks),
+        count_words(scoring.scorings),
+        count_words(scoring.rollouts),
+        count_words(scoring.tokens),
+        time_words(scoring.seconds),
+        money_words(scoring.cost_usd),
     )
 
 

@@ -19,7 +19,7 @@ _LENGTHS = {"string": "Length", "sequence": "Items", "mapping": "Properties"}
 _ANCHORS = {"fullmatch": "^(?:{})$", "match": "^(?:{})", "search": "{}"}
 
 
-def constrain(schema: dict[str, Any], validator: Any, annotation: Any) -> None:
+def constrain(schema: dict[str, Any], validator: Any, annotation: Any) -> None:  # noqa: C901 - a case for each validator of attrs
     """Add to the schema of `annotation` what `validator` asks for. Validators of other makes are left to themselves."""
     match type(validator).__name__:
         case "_AndValidator":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,40 +34,51 @@ PLUGIN_IS_WRONG = 3
 def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) -> None:
     """List installed plugins and those of the current project, optionally of one KIND."""
     from evsys.protocols import KINDS
-    from evsys_cli.plugin_commands import unreachable_commands
     from evsys_cli.project import known_here
 
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"unknown kind {kind!r}; kinds are {', '.join(k for k in KINDS)}")
     known = known_here()
     entries = known.registry.entries(kind)
-    failures: dict[tuple[str, str], EvsysError] = {}
-    warnings: list[str] = []
-    if check or broken:
-        checked = known.registry.check()
-        failures = {_key(entry): error for entry, error in checked if error is not None}
-        warnings = _shared_names(known.registry, entries)
-    if kind == "command" or (kind is None and (check or broken)):
-        taken = unreachable_commands(known.registry)
-        failures |= {("command", name): error for name, error in taken.items()}
+    check = check or broken
+    failures = _failures(known.registry, kind, check=check)
+    clashes = _shared_names(known.registry, entries) if check else []
+    warnings = list(dict.fromkeys([*known.registry.warnings, *clashes]))
+    listed = [] if broken else [e for e in entries if kind is not None or e.kind not in HIDDEN_KINDS]
     rows = [
         _row(entry, failures.get(_key(entry)))
         for entry in entries
-        if _key(entry) in failures or (not broken and (kind is not None or entry.kind not in HIDDEN_KINDS))
+        if _key(entry) in failures or entry in listed
     ]
-    warnings = list(dict.fromkeys([*known.registry.warnings, *warnings]))
+    wrong = any(row["error"] for row in rows)
     if as_json:
         print_json({"plugins": rows, "project": _project(known), "warnings": warnings})
     else:
         _print_table(rows, none="No broken plugin." if broken else "No plugins.")
-        if (check or broken) and not any(row["error"] for row in rows):
+        if check and not wrong:
             echo(f"{len(entries)} plugin{'s' * (len(entries) != 1)} imported without problems.")
-        for warning in warnings:
-            echo(f"warning: {warning}", err=True)
-        if known.error is not None:
-            echo(f"The project's own plugins are missing: {known.error}", err=True)
-    if known.error is not None or any(row["error"] for row in rows):
+        _print_warnings(warnings, known)
+    if known.error is not None or wrong:
         raise click.exceptions.Exit(PLUGIN_IS_WRONG)
+
+
+def _failures(registry: Registry, kind: str | None, *, check: bool) -> dict[tuple[str, str], EvsysError]:
+    """The error of each broken plugin; without `check` only commands are looked at, since nothing is imported."""
+    from evsys_cli.plugin_commands import unreachable_commands
+
+    failures = {}
+    if check:
+        failures = {_key(entry): error for entry, error in registry.check() if error is not None}
+    if kind == "command" or (kind is None and check):
+        failures |= {("command", name): error for name, error in unreachable_commands(registry).items()}
+    return failures
+
+
+def _print_warnings(warnings: Sequence[str], known: Known) -> None:
+    for warning in warnings:
+        echo(f"warning: {warning}", err=True)
+    if known.error is not None:
+        echo(f"The project's own plugins are missing: {known.error}", err=True)
 
 
 def _key(entry: PluginEntry) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from evsys.types import SamplingParams, Score
 from evsys_algo_distill.answers import Answer, Answers
 from evsys_runtime.training.retreat import OTHER_SAMPLES
 from evsys_runtime.training.rollout_groups import (
+    Group,
     learnable,
     nothing_learnable,
     out_of_turns,
@@ -20,7 +21,7 @@ from evsys_runtime.training.rollout_groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from evsys.protocols import SamplingClient
     from evsys.types import HarborTask, Rollout, RunContext
@@ -67,12 +68,7 @@ async def answers_in_turns(
         limits=params.limits(wave=ctx.deterministic),
         step=step_idx,
     )
-    by_place: dict[int, tuple[Rollout, ...]] = {}
-    async with aclosing(groups) as stream:
-        async for group in stream:
-            by_place[group.place] = group.rollouts
-            ctx.heartbeat()
-    rollouts = tuple(rollout for place in sorted(by_place) for rollout in by_place[place])
+    rollouts = await _in_order_of_tasks(groups, ctx)
     if (cut := out_of_turns(rollouts, params.max_turns)) is not None:
         warn(cut)
     await ctx.hooks.emit(
@@ -97,6 +93,15 @@ async def answers_in_turns(
         charged=True,
         metrics={**shares(rollouts, lost), **_means(kept, answers)},
     )
+
+
+async def _in_order_of_tasks(groups: AsyncGenerator[Group], ctx: RunContext) -> tuple[Rollout, ...]:
+    by_place: dict[int, tuple[Rollout, ...]] = {}
+    async with aclosing(groups) as stream:
+        async for group in stream:
+            by_place[group.place] = group.rollouts
+            ctx.heartbeat()
+    return tuple(rollout for place in sorted(by_place) for rollout in by_place[place])
 
 
 def _means(kept: Sequence[Rollout], answers: Sequence[Answer]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ __all__ = ["References", "make_data", "objective"]
 type References = Mapping[int, NDArray[np.float64]]
 """The reference's logprobs of each trajectory's sampled tokens, [N], by the trajectory's `id`."""
 
-BY_ADVANTAGE = frozenset({"importance_sampling", "ppo", "cispo", "gspo"})
+BY_ADVANTAGE = ("importance_sampling", "ppo", "cispo", "gspo")
 """Losses whose terms are multiplied by the advantage as a whole, so that a share of the loss may be in it. Servers know
 these by name, and not all of them know weights alongside."""
 
@@ -71,36 +72,26 @@ def make_data(groups: Sequence[TaskGroup], params: RLParams, references: Referen
         params: of the algorithm.
         references: needed where `kl_coef` isn't 0.
     """
+    members = [member for group in groups for member in group.members]
     if not is_trained(groups):
-        members = [member for group in groups for member in group.members]
         rows = [row for member in members for row in member.trajectories]
         return to_data(rows, [0.0] * len(rows))
-    estimates = advantages(params.advantage, [group.rewards for group in groups])
-    trained = [
-        (member, float(advantage))
-        for group, values in zip(groups, estimates, strict=True)
-        for member, advantage in zip(group.members, values, strict=True)
-        if member.trained
-    ]
+    values = advantages(params.advantage, [group.rewards for group in groups])
+    pairs = zip(members, chain.from_iterable(values), strict=True)
+    trained = [(member, float(advantage)) for member, advantage in pairs if member.trained]
     shares = token_shares(params.loss_agg, [member.length for member, _ in trained], params.longest)
     bonus = _bonus(params, [member for member, _ in trained], references)
-    loss_fn, _ = objective(params)
-    folded = isinstance(loss_fn, str) and loss_fn in BY_ADVANTAGE
-    each = [
+    each: list[tuple[Trajectory, Any, float]] = [
         (row, advantage, share)
         for (member, advantage), share in zip(trained, shares, strict=True)
         for row in member.trajectories
     ]
-    if folded and bonus is None:
-        return to_data([row for row, _, _ in each], [advantage * share for _, advantage, share in each])
-    found: list[Datum] = []
-    for row, advantage, share in each:
-        value = advantage if bonus is None else advantage + bonus(row)
-        if folded:
-            found.append(to_datum(row, value * share))
-        else:
-            found.append(_weighted(to_datum(row, value), row, share, references))
-    return found
+    if bonus is not None:
+        each = [(row, advantage + bonus(row), share) for row, advantage, share in each]
+    if objective(params)[0] in BY_ADVANTAGE:  # which the share can be folded into
+        rows, weighted = [row for row, _, _ in each], [advantage * share for _, advantage, share in each]
+        return to_data(rows, weighted) if bonus is None else list(map(to_datum, rows, weighted))
+    return [_weighted(to_datum(row, value), row, share, references) for row, value, share in each]
 
 
 def _weighted(datum: Datum, row: Trajectory, share: float, references: References | None) -> Datum:

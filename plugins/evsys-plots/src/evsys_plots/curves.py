@@ -280,32 +280,20 @@ def _scores_of(
 ) -> Plot:
     lines = material.lines
     shown = metrics[:MOST_PANELS]
-    repeats = max(len(line.runs) for line in lines)
-    over = f"mean of up to {repeats} repeats; " if repeats > 1 else ""
     places = looks([line.label for line in lines], material.best_lines)
     apart = {label: _apart(place, places) for label, place in places.items()}
     banded = _banded(places)
-    bars = "bars: 95 % intervals over tasks; " if banded else ""
-    rings = (
-        "ring: the selected checkpoint; "
-        if any(_selected_steps(material, one.label) for one in lines)
-        else ""
-    )
-    note = f"{over}{bars}{rings}step 0: the weights that training started from"
     alone = len(shown) == 1
     figure, panels = sheet(
         f"Scores on {_curve(material, benchmark)}",
-        note=note,
+        note=_scores_note(material, banded=banded),
         panels=len(shown),
         columns=1 if alone else 2,
         size=(6.5, 4.0) if alone else (4.5, 3.2),
     )
     entries: dict[str, Any] = {}
     for axes, metric in zip(panels, shown, strict=True):
-        directions = {
-            value.direction for each in found.values() for (_, n), value in each.items() if n == metric
-        }
-        better = "lower is better" if directions == {"min"} else "higher is better"
+        better = _better(found, metric)
         for label, place in places.items():
             bars_too = place is not None and banded
             drawn = _draw_scores(axes, found[label], metric, place, apart[label], bars=bars_too)
@@ -323,6 +311,26 @@ def _scores_of(
     if len(entries) > 1:
         key(figure, legend(entries, places))
     return Plot(name=f"scores-{slug(benchmark)}", figure=figure)
+
+
+def _scores_note(material: Material, *, banded: bool) -> str:
+    repeats = max(len(line.runs) for line in material.lines)
+    parts = [
+        f"mean of up to {repeats} repeats" if repeats > 1 else None,
+        "bars: 95 % intervals over tasks" if banded else None,
+        "ring: the selected checkpoint"
+        if any(_selected_steps(material, line.label) for line in material.lines)
+        else None,
+        "step 0: the weights that training started from",
+    ]
+    return "; ".join(part for part in parts if part is not None)
+
+
+def _better(found: Mapping[str, _Scored], metric: str) -> str:
+    directions = {
+        value.direction for each in found.values() for (_, name), value in each.items() if name == metric
+    }
+    return "lower is better" if directions == {"min"} else "higher is better"
 
 
 def _curve(material: Material, benchmark: str) -> str:

@@ -30,7 +30,7 @@ def _run_lengths(starts: NDArray[np.int64], total: int) -> NDArray[np.int64]:
 
 
 @cache
-def torch_arrays(name: str | torch.device) -> Arrays:
+def torch_arrays(name: str | torch.device) -> Arrays:  # noqa: C901 - functions of one device
     """The table for a device, such as ``cpu`` or ``cuda:0``."""
     device = torch.device(name)
     on_gpu = device.type == "cuda"

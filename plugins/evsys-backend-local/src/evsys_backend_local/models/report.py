@@ -216,17 +216,18 @@ def _of_path(name: str, path: Path) -> ModelReport:
         require_supported_size(header.shape, str(path))
     except EvsysError as error:
         problems.append(str(error))
-    if path.is_file() and not (folder / "tokenizer.json").is_file():
+    if not path.is_file():
+        tokenizer, template = _text_side(folder, problems, notes)
+    elif (folder / "tokenizer.json").is_file():
+        tokenizer, template = _text_side(folder, problems, notes)
+        notes.append(
+            f"model.name takes the folder of this file: {folder}, with tokenizer.json and this file alone"
+        )
+    else:
         tokenizer, template = _text_inside(file, problems, notes)
         if not problems:
             notes.append(
                 f"`evsys models fetch NAME --from-file {path}` makes it a model that model.name can name"
-            )
-    else:
-        tokenizer, template = _text_side(folder, problems, notes)
-        if path.is_file():
-            notes.append(
-                f"model.name takes the folder of this file: {folder}, with tokenizer.json and this file alone"
             )
     return ModelReport(
         name=name,

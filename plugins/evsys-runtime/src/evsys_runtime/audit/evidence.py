@@ -45,6 +45,10 @@ class Scoring:
             return {task: tuple(rewards) for task, rewards in self.tree["task_rewards"].items()}
         return rewards_of(self.rollouts)
 
+    @property
+    def is_invalid(self) -> bool:
+        return bool(self.tree["status"] == "invalid")
+
 
 def rewards_of(rollouts: Rewards) -> dict[str, tuple[float, ...]]:
     """The rewards of each task in the order of its samples, without those that have no score."""

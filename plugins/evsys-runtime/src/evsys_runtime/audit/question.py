@@ -82,11 +82,10 @@ def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | 
     known = task_metric(metric, entry)
     if known is None:
         return f"{metric} is a metric of a plugin, and an audit runs no plugins"
-    looks = conclusion.get("looks")
     deviation = conclusion.get("run_deviation") or {}
     same = deviation.get("metric") == f"{benchmark or own}.{metric}"
-    procedure, contrast = conclusion.get("procedure") or {}, facts.get("contrast")
-    margin = facts.get("margin")
+    contrast, margin = facts.get("contrast"), facts.get("margin")
+    level, draws = _level_and_draws(conclusion, confirms=benchmark is not None)
     return Question(
         benchmark=benchmark or own,
         metric=metric,
@@ -96,13 +95,20 @@ def question_of(evidence: Evidence, benchmark: str | None = None) -> Question | 
         claim=str(facts.get("claim") or "better"),
         margin=float((facts.get("minimum_effect") if margin is None else margin) or 0.0),
         contrast=None if contrast is None else contrast["arm"],
-        level=float((procedure if benchmark is None or looks is None else looks).get("level") or 0.05),
-        draws=int(procedure.get("draws") or 10_000) if benchmark is None else 10_000,
+        level=level,
+        draws=draws,
         rewards=_finite(entry.get("reward_range")),
         range_known="reward_range" in entry,
         deviation=known_deviation(deviation) if same else None,
         noise=conclusion.get("noise_floor"),
     )
+
+
+def _level_and_draws(conclusion: Mapping[str, Any], *, confirms: bool) -> tuple[float, int]:
+    procedure, looks = conclusion.get("procedure") or {}, conclusion.get("looks")
+    own = looks if confirms and looks is not None else procedure
+    draws = 10_000 if confirms else int(procedure.get("draws") or 10_000)
+    return float(own.get("level") or 0.05), draws
 
 
 def _finite(declared: Sequence[float | None] | None) -> tuple[float, float] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import attrs
 
@@ -145,33 +146,43 @@ def side_of(
     padding: Padding | None = None,
 ) -> Side:
     """A side from the scoring of each of its runs."""
-    counted = [(run, s) for run, s in scored if s is not None and _has_value(s, metric)]
-    usable = [
-        (run, s, values) for run, s in counted if (values := _values(s, task_metric, left_out, padding))
-    ]
+    usable: list[tuple[str, Scoring, dict[str, float]]] = []
+    for run, scoring in scored:
+        if scoring is not None and _has_value(scoring, metric):
+            values = _values(scoring, task_metric, left_out, padding)
+            if values:
+                usable.append((run, scoring, values))
     by_run = tuple(values for *_, values in usable)
-    tasks: dict[str, list[float]] = {}
-    for values in by_run:
-        for task, value in values.items():
-            tasks.setdefault(task, []).append(value)
-    scorings = [s for _, s, _ in usable]
+    scorings = [scoring for _, scoring, _ in usable]
     return Side(
         name=name,
         runs=tuple(run for run, *_ in usable),
         planned=planned,
-        value=_mean([_mean([*values.values()]) for values in by_run]) if by_run else None,
+        value=_mean([_mean([*each.values()]) for each in by_run]) if by_run else None,
         by_run=by_run,
-        values={task: _mean(values) for task, values in tasks.items()},
-        clusters={task: cluster for s in scorings for task, cluster in s.tree["clusters"].items()},
-        copies={task: of for s in scorings for task, of in (s.tree.get("copies") or {}).items()},
+        values=_task_means(by_run),
+        clusters=_union(s.tree["clusters"] for s in scorings),
+        copies=_union(s.tree.get("copies") or {} for s in scorings),
         single=all(s.tree["num_samples"] == 1 for s in scorings),
-        rewards=frozenset(reward for s in scorings for one in s.rewards.values() for reward in one),
+        rewards=frozenset(chain.from_iterable(one for s in scorings for one in s.rewards.values())),
         drawn=sum(s.tree["num_samples"] for s in scorings),
         samples=_samples(scorings),
         hashes=frozenset((s.tree["benchmark_hash"], s.tree["verifier_hash"]) for s in scorings),
-        invalid=any(s is not None and s.tree["status"] == "invalid" for _, s in scored),
+        invalid=any(s is not None and s.is_invalid for _, s in scored),
         problems=tuple(_problems(scored, metric)),
     )
+
+
+def _task_means(by_run: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    tasks: dict[str, list[float]] = {}
+    for values in by_run:
+        for task, value in values.items():
+            tasks.setdefault(task, []).append(value)
+    return {task: _mean(values) for task, values in tasks.items()}
+
+
+def _union(maps: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    return {task: value for each in maps for task, value in each.items()}
 
 
 def _has_value(scoring: Scoring, metric: str) -> bool:

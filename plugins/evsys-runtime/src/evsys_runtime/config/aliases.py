@@ -188,14 +188,7 @@ class Aliases:
         if isinstance(value, str):
             return value if place.plugin is None else self._plugin(place.plugin, value)
         if isinstance(value, list):
-            items = [
-                self._tree(
-                    attrs.evolve(place, nodes=(item, *_children(place.nodes, index))),
-                    *(item, paths.child(old, index), paths.child(new, index)),
-                )
-                for index, item in enumerate(value)
-            ]
-            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+            return self._items(place, value, old, new)
         if not isinstance(value, Mapping) or not place.classes:
             return value
         fields = {name: place.field(name) if isinstance(name, str) else None for name in value}
@@ -211,6 +204,16 @@ class Aliases:
             made[key] = self._tree(self._below(place, fields[name], name), inner, was, now)
         same = made.keys() == value.keys() and all(made[name] is inner for name, inner in value.items())
         return value if same else made
+
+    def _items(self, place: _Place, value: list[Any], old: str, new: str) -> list[Any]:
+        items = [
+            self._tree(
+                attrs.evolve(place, nodes=(item, *_children(place.nodes, index))),
+                *(item, paths.child(old, index), paths.child(new, index)),
+            )
+            for index, item in enumerate(value)
+        ]
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
 
     def _below(self, place: _Place, field: ConfigField | None, name: str) -> _Place:
         """The values allowed under a name in a place."""

@@ -59,6 +59,10 @@ class _Part:
     built: Any = None
     problems: Problems = ()
 
+    @property
+    def is_valid(self) -> bool:
+        return self.value is not None and not self.problems
+
 
 @attrs.define(eq=False)
 class Arms:
@@ -275,17 +279,15 @@ class Arms:
             name: part for name in ROLES if (part := parts.get(name)) is not None and part.raw is not None
         }
         trainer: Any = None if algorithm is None else algorithm.built
+        if algorithm is None or trainer is None or backend is None or backend.value is None:
+            return ()
         wanted = bool(named) or bool(declared(trainer, "required_roles", ()))
-        if algorithm is None or trainer is None or backend is None or backend.value is None or not wanted:
+        if not wanted or not all(part.is_valid for part in named.values()):
             return ()
-        if any(part.value is None or part.problems for part in named.values()):
+        try:
+            asked = asked_model(model.value, trainer) if model is not None and model.is_valid else None
+        except PLUGIN_FAILURES:  # what it trains is asked, and told, with the algorithm
             return ()
-        asked = None
-        if model is not None and model.value is not None and not model.problems:
-            try:
-                asked = asked_model(model.value, trainer)
-            except PLUGIN_FAILURES:  # what it trains is asked, and told, with the algorithm
-                return ()
         key = ("roles", id(algorithm.raw), id(backend.raw), asked, *(id(part.raw) for part in named.values()))
         roles = {name: (part.value, part.built) for name, part in named.items()}
         on = (backend.value, backend.built)

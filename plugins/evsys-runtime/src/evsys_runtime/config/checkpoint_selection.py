@@ -63,31 +63,36 @@ def check_select(
             reader.report.warn("select: 'by' has no effect with 'checkpoint: last'")
         return CheckpointSelection()
     asked = select.checkpoint == "best" or select.by is not None
+    place = _BY if select.by is not None else f"{_PLACE}.checkpoint"
     broken = bool(reader.report.problems)
     if broken and not judging.benchmarks:  # an entry can't be read, so no one knows which there are
         return CheckpointSelection()
-    refuse = reader.add if asked else None
     chosen = _find_metric(select.by, judging, reader) if select.by is not None else _default(judging)
     if broken:
         return CheckpointSelection()
     if chosen is None:
-        if select.by is None and refuse is not None:
-            refuse(f"{_PLACE}.checkpoint", "no 'val' entry is scored during training", _RUN_EVERY)
+        if asked and select.by is None:
+            reader.add(place, "no 'val' entry is scored during training", _RUN_EVERY)
         return CheckpointSelection()
     if continual and not asked:
         return CheckpointSelection(reason="stages of 'continual' end with their last checkpoint by default")
     problem = _unable(chosen, judging, plugins, backends)
     if problem is not None:
-        if refuse is not None:
-            refuse(_BY if select.by is not None else f"{_PLACE}.checkpoint", *problem)
+        if asked:
+            reader.add(place, *problem)
         return CheckpointSelection(reason=problem[0])
+    if asked:
+        _warn_of_one_checkpoint(chosen, steps, reader)
+    return _selection(chosen, judging)
+
+
+def _warn_of_one_checkpoint(chosen: _Selects, steps: Sequence[int | None], reader: Reader) -> None:
     every = chosen.entry.run_every or 0
-    if asked and steps and all(known is not None and known <= every for known in steps):
+    if steps and all(known is not None and known <= every for known in steps):
         reader.report.warn(
             f"select: {chosen.entry.label!r} is scored every {every} steps and no run has more, so there is only one "
             "checkpoint to select"
         )
-    return _selection(chosen, judging)
 
 
 def _selection(chosen: _Selects, judging: Judging) -> CheckpointSelection:

@@ -75,14 +75,7 @@ def check_metadata(
         return Judging()  # reported as part of the file
     given = given or {}
     entries = _entries(given.get("benchmark"))
-    checks = Benchmarks(reader=reader, plugins=plugins, root=root)
-    for entry in entries:
-        if entry.made is not None:
-            named = with_clients(entry.made, plugins.registry)
-            # Without metrics, how many samples are drawn is known with the success metric.
-            checks.check(fill_samples(named, plugins) if named.metrics else named, entry.raw, entry.place)
-        elif entry.rest is not None:
-            _check_rest(checks, entry.rest, entry)
+    checks = _check_entries(entries, reader, plugins, root)
     values = reader.fields(MetadataConfig, given, "$.metadata", skip=("benchmark",))
     made = tuple(entry.made for entry in entries if entry.made is not None)
     selection = Selection(reader=reader, plugins=plugins, metadata=MetadataConfig(**values, benchmark=made))
@@ -94,11 +87,11 @@ def check_metadata(
         return Judging(baseline=baseline, contrast=contrast, data_errors=errors)
     success = selection.success_metric()
     benchmarks = selection.filled(success, confirm)
-    if success is not None and confirm is not None and (size := checks.sizes.get(confirm)) is not None:
-        _check_size(reader, confirm, size, 1)
-    if success is not None and (size := checks.sizes.get(success.benchmark)) is not None:
+    if success is not None:
         compared = {contrast.arm} if contrast else {name for name, _ in arms} - {baseline}
-        _check_size(reader, success.benchmark, size, len(compared))
+        for name, comparisons in ((confirm, 1), (success.benchmark, len(compared))):
+            if name is not None and (size := checks.sizes.get(name)) is not None:
+                _check_size(reader, name, size, comparisons)
     return Judging(
         benchmarks=benchmarks,
         success=success,
@@ -108,6 +101,18 @@ def check_metadata(
         sizes=checks.sizes,
         tasks=checks.tasks,
     )
+
+
+def _check_entries(entries: Sequence[_Entry], reader: Reader, plugins: Plugins, root: Path) -> Benchmarks:
+    checks = Benchmarks(reader=reader, plugins=plugins, root=root)
+    for entry in entries:
+        if entry.made is not None:
+            named = with_clients(entry.made, plugins.registry)
+            # Without metrics, how many samples are drawn is known with the success metric.
+            checks.check(fill_samples(named, plugins) if named.metrics else named, entry.raw, entry.place)
+        elif entry.rest is not None:
+            _check_rest(checks, entry.rest, entry)
+    return checks
 
 
 def _check_size(reader: Reader, label: str, size: Size, compared: int) -> None:

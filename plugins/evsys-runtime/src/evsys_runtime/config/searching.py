@@ -20,6 +20,7 @@ from evsys_runtime.config.expansion import Expansion
 from evsys_runtime.config.grid import base_run, nobody_has, set_by
 from evsys_runtime.config.model import AxisConfig, MatrixConfig
 from evsys_runtime.config.naming import Namer
+from evsys_runtime.config.paths import Segment
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.space import Space, lies_on
 
@@ -148,13 +149,16 @@ def _accepted_values(
         hint = "in a search a condition reads a value that one axis sets"
         report.add(document.problem(condition.place, message, hint))
         return {}
-    if axis.scale is None:
-        accepted = [
-            one for one in axis.values if any(same(trees.get(one, inside), a) for a in condition.accepted)
-        ]
-    else:
-        found = SearchAxis(path=_path_of(axis), **_bounds(axis.scale))
-        accepted = [one for one in condition.accepted if not inside and lies_on(found, one)]
+    accepted = _accepted_on(axis, inside, condition)
     if holds and axis.when:  # where that axis is left out, the base run's value counts
         accepted.append(None)
     return {_path_of(axis): tuple(accepted)} if accepted else None
+
+
+def _accepted_on(axis: Axis, inside: tuple[Segment, ...], condition: Condition) -> list[Any]:
+    """The values of an axis by which a condition holds that reads what is `inside` them."""
+    if axis.scale is None:
+        wanted = condition.accepted
+        return [one for one in axis.values if any(same(trees.get(one, inside), each) for each in wanted)]
+    scale = SearchAxis(path=_path_of(axis), **_bounds(axis.scale))
+    return [one for one in condition.accepted if not inside and lies_on(scale, one)]

@@ -95,10 +95,7 @@ def load_dataset(
     scope = DataScope(project_root=project_root, spool_dir=spool_dir)
     with use_scope(scope):
         opened = open_rows(
-            config,
-            scope,
-            registry,
-            pull,
+            *(config, scope, registry, pull),
             seed=seed,
             path=path,
             resolve=resolve,
@@ -126,9 +123,11 @@ def load_dataset(
         not_read = pipeline.left_unread(stages, source_ended=_is_exhausted(source.rows)) if cut_short else 0
     if not len(dataset):
         raise DataError("holds no rows", source=source.report.source or None)
-    dropped = {f"reading: {kind}": count for kind, count in source.report.skipped.items()}
-    dropped |= pipeline.drop_counts(stages)
-    dropped |= {f"{shape}: {kind}": count for kind, count in parsed.skipped.items()}
+    dropped = {
+        **{f"reading: {kind}": count for kind, count in source.report.skipped.items()},
+        **pipeline.drop_counts(stages),
+        **{f"{shape}: {kind}": count for kind, count in parsed.skipped.items()},
+    }
     warnings = (
         *dataset.warnings,
         *columns.warnings(source.report.source, len(dataset)),

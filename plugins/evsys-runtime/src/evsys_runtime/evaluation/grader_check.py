@@ -409,6 +409,12 @@ def _passes_everything(tried: _Tried, high: float) -> bool:
 
 def _warnings(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -> Iterator[str]:
     """Warnings about odd results that may be intended."""
+    yield from _passed_without_model(benchmark, name, tried, high)
+    yield from _failed_oracles(benchmark, name, tried, high)
+    yield from _same_verdict(benchmark, name, tried, high)
+
+
+def _passed_without_model(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -> Iterator[str]:
     where = f"of {benchmark!r}"
     blind = _blind(tried, high)
     for answer in _NAMES:
@@ -425,13 +431,22 @@ def _warnings(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -
             f"the right answer of another task gets full marks from {name!r} on {len(confused)} of {len(tried)} checked tasks "
             f"{where}, first {first.task.task_id!r} ({first.answers['shuffled'][:80]!r}): a model that always gives one answer may pass"
         )
+
+
+def _failed_oracles(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -> Iterator[str]:
+    """Warns that the expected answer, given as a text, fails on some tasks; if it fails on all, it isn't meant as an answer."""
     tried_as_text = [one for one in tried if one.oracle is not None and not one.oracle.declared]
     failed = [one for one in tried_as_text if not _full(one, "oracle", high)]
     if failed and len(failed) < len(tried_as_text):
         yield (
             f"what is expected gets no full marks from {name!r} as an answer on {len(failed)} of {len(tried_as_text)} "
-            f"checked tasks {where}, first {failed[0].task.task_id!r} ({failed[0].reason('oracle')})"
+            f"checked tasks of {benchmark!r}, first {failed[0].task.task_id!r} ({failed[0].reason('oracle')})"
         )
+
+
+def _same_verdict(benchmark: str, name: str, tried: Sequence[_Tried], high: float) -> Iterator[str]:
+    """Warns that all answers are judged alike, or none is."""
+    where = f"of {benchmark!r}"
     given = {merit for one in tried for answer in one.said if (merit := one.merit(answer)) is not None}
     if len(given) == 1 and max(given) < high and not any(one.oracle and one.oracle.declared for one in tried):
         yield (

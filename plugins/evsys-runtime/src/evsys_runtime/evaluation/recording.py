@@ -100,6 +100,12 @@ class RecordingModel:
         """Every completion so far, in the order of the calls."""
         return self.turns_of(None)
 
+    @property
+    def oddities(self) -> dict[str, Any]:
+        """Counts and flags for the metadata of the rollout."""
+        counts = {"refused_calls": self.refused, "not_finite": self.not_finite}
+        return {name: value for name, value in counts.items() if value}
+
     def turns_of(self, version: int | None) -> tuple[Turn, ...]:
         """The turns of a rollout of this version: those of another version say which."""
         return tuple(
@@ -313,15 +319,14 @@ def finish_rollout(
     turns = model.turns_of(version)
     ending = _ending_of(said, turns, failure, timed_out=timed_out, refused=model.refused > 0)
     # The record of the model client counts, and the agent's own rollout where that client wasn't used.
-    own = said if isinstance(said, Rollout) else Rollout(task_id=task.task_id, sample_index=sample_index)
-    output = said if isinstance(said, str) else own.output
+    own = _own_rollout(task, sample_index, said)
+    output = own.output
     if not output and turns and (own is said or ending in ("timed out", "cut off")):
         output = turns[-1].message.content
     if ending == "no rollout":
         failure = TypeError(f"the agent returned {type(said).__name__}, not a text or a Rollout")
-    error = own.error
-    if error is None and turns and turns[-1].finish_reason == "error":
-        error = "the service withheld or broke off the model's answer, as a content filter does"
+    reasons = [turn.finish_reason for turn in turns]
+    error = _WITHHELD if own.error is None and reasons[-1:] == ["error"] else own.error
     error, score = _fault(None if ending == "cut off" else failure, error, silent=timed_out and not turns)
     return Rollout(
         task_id=task.task_id,
@@ -331,20 +336,21 @@ def finish_rollout(
         output=output,
         score=score,
         error=error,
-        truncated=own.truncated
-        or model.overflowed
-        or model.refused > 0
-        or any(turn.finish_reason == "length" for turn in turns),
+        truncated=own.truncated or model.overflowed or model.refused > 0 or "length" in reasons,
         timed_out=timed_out or own.timed_out,
         policy_version=version,
         usage=attrs.evolve(model.usage if turns or own is not said else own.usage, seconds=seconds),
-        metadata={
-            **own.metadata,
-            **({"refused_calls": model.refused} if model.refused else {}),
-            **({"not_finite": True} if model.not_finite else {}),
-        },
+        metadata={**own.metadata, **model.oddities},
     )
 
+
+def _own_rollout(task: HarborTask, sample_index: int, said: Rollout | str | None) -> Rollout:
+    if isinstance(said, Rollout):
+        return said
+    return Rollout(task_id=task.task_id, sample_index=sample_index, output=said or "")
+
+
+_WITHHELD = "the service withheld or broke off the model's answer, as a content filter does"
 
 type _Ending = Literal["returned", "no rollout", "timed out", "cut off", "failed"]
 

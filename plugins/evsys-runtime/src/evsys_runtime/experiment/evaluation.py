@@ -88,18 +88,8 @@ async def ascore(
         BackendError: the model can't be loaded.
     """
     started = time.monotonic()
-    benchmarks = await in_background(_bind, entries, registry, project_root)
     told: list[str] = []
-    if isinstance(scored, SavedModel):
-        pairs = zip(benchmarks, entries, strict=True)
-        benchmarks = tuple(with_harness(bound, entry, scored.harness, registry) for bound, entry in pairs)
-    if isinstance(scored, NamedClient):
-        _api_model(scored, registry, project_root)  # before anything is recorded: its key may be missing
-    if isinstance(scored, BaseModel):
-        await in_background(_require_known, scored, registry)
-    benchmarks = await in_background(_mark_final_tests, benchmarks, project_root, told)
-    if isinstance(scored, SavedModel) and scored.harness.parts:
-        told.append(f"scored in what its run was scored in, unless you name another: {scored.harness.parts}")
+    benchmarks = await _load_benchmarks(scored, entries, registry, project_root, told)
     checks = (
         None
         if skip_grader_check
@@ -144,6 +134,28 @@ async def ascore(
             run.close()
             record.note(status=status, finished=now(), scores=scores)
     return result
+
+
+async def _load_benchmarks(
+    scored: SavedModel | BaseModel | NamedClient,
+    entries: Sequence[BenchmarkConfig],
+    registry: Registry,
+    project_root: Path,
+    told: list[str],
+) -> tuple[BoundBenchmark, ...]:
+    """The entries with their tasks, once it's known that the model can be scored; `told` gets warnings."""
+    benchmarks = await in_background(_bind, entries, registry, project_root)
+    if isinstance(scored, SavedModel):
+        pairs = zip(benchmarks, entries, strict=True)
+        benchmarks = tuple(with_harness(bound, entry, scored.harness, registry) for bound, entry in pairs)
+    if isinstance(scored, NamedClient):
+        _api_model(scored, registry, project_root)  # before anything is recorded: its key may be missing
+    if isinstance(scored, BaseModel):
+        await in_background(_require_known, scored, registry)
+    benchmarks = await in_background(_mark_final_tests, benchmarks, project_root, told)
+    if isinstance(scored, SavedModel) and scored.harness.parts:
+        told.append(f"scored in what its run was scored in, unless you name another: {scored.harness.parts}")
+    return benchmarks
 
 
 def _create_record(

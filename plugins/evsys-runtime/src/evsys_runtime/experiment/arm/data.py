@@ -119,6 +119,23 @@ class ArmData:
                 follow=self.watch.follow,
             )
         self.warnings += data.warnings
+        self._identify(data, start, roles)
+        await self._look_back()
+        await in_background(refuse_secret_rows, data.lines(), session.log_settings.redactor)
+        origin = {"source": data.lineage[0], "transforms": list(data.lineage[1:])}
+        entry = await in_background(
+            session.workspace.cache("datasets").keep,
+            data,
+            origin,
+            label="training-data",
+            ingredients={**origin, "seed": session.seeds(arm)("data")},
+        )
+        await in_background(self.record.link_training_data, entry)
+        return data
+
+    def _identify(self, data: MaterializedDataset, start: Start, roles: Sequence[ArmRole]) -> None:
+        """Record the identity of the run, by its rows, weights and plugins, and compare it with earlier attempts."""
+        session, arm = self.session, self.arm
         branch = self.record.facts.get(BRANCH)
         versions = plugin_versions(session.plan.registry, arm.run)
         self.identity = arm_identity(
@@ -150,18 +167,6 @@ class ArmData:
             seed=session.seeds(arm).base_seed,
             **({"roles": {role.name: role.facts for role in roles}} if roles else {}),
         )
-        await self._look_back()
-        await in_background(refuse_secret_rows, data.lines(), session.log_settings.redactor)
-        origin = {"source": data.lineage[0], "transforms": list(data.lineage[1:])}
-        entry = await in_background(
-            session.workspace.cache("datasets").keep,
-            data,
-            origin,
-            label="training-data",
-            ingredients={**origin, "seed": session.seeds(arm)("data")},
-        )
-        await in_background(self.record.link_training_data, entry)
-        return data
 
     async def _pull(self, reference: str) -> CachedData:
         self.watch.awaits("store", reference)

@@ -72,12 +72,8 @@ class ArmEvaluations:
         keys = {b.name: untrained_key(arm, b, registry, seeds) for b in benchmarks}
         untrained = scores_untrained(session.plan, arm)
         own = {result.benchmark for result in scored if result.step == 0 and result.model is None}
-        known = {
-            name: found
-            for name, key in keys.items()
-            if untrained and name not in own and (found := shared.known(key)) is not None
-        }
-        took = {result.benchmark: result.seconds for result in (*known.values(), *scored)}
+        others = [shared.known(key) for name, key in keys.items() if untrained and name not in own]
+        known = [result for result in others if result is not None]
         run_id = run_id_of(arm)
         cache = _cache(session, arm, model, renderer, record)
         charges = ScoringCharges(budget=session.budgets.get(run_id), cache=cache)
@@ -92,8 +88,8 @@ class ArmEvaluations:
             deterministic=arm.deterministic,
             score_untrained=untrained,
             selecting=session.selection_of(arm).benchmark or None,
-            known=[*map(without_cost, known.values()), *scored],
-            expected_seconds=took,
+            known=[*map(without_cost, known), *scored],
+            expected_seconds={result.benchmark: result.seconds for result in (*known, *scored)},
             share=lambda benchmark, make: shared.score(keys[benchmark.name], run_id, make, watch.pause),
             directory=Path(record.directory),
             endpoints=endpoints,

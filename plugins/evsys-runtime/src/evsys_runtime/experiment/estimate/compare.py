@@ -101,18 +101,10 @@ def _side(named: Subject) -> _Side:
     arms = {arm.name: arm for arm in evidence.arms_of(past)}
     if not arms:
         raise StoreError(f"{named.experiment_id} has no resolved.json that this version reads")
-    run_id = None
-    if named.run is not None:
-        runs = runs_of(named.index, named.experiment_id)
-        of_folder = [each.run_id for each in runs if each.folder == named.run]
-        run_id = (of_folder or [run_called(named.run, [each.run_id for each in runs], named.experiment_id)])[
-            0
-        ]
-        arms = {
-            name: attrs.evolve(arm, runs=tuple(run for run in arm.runs if run.run_id == run_id))
-            for name, arm in arms.items()
-            if any(run.run_id == run_id for run in arm.runs)
-        }
+    run_id = None if named.run is None else _run_id(named, named.run)
+    if run_id is not None:
+        alone = {name: tuple(run for run in arm.runs if run.run_id == run_id) for name, arm in arms.items()}
+        arms = {name: attrs.evolve(arms[name], runs=runs) for name, runs in alone.items() if runs}
     results: dict[str, list[ArmResult]] = {}
     for name, arm in arms.items():
         found = [
@@ -123,6 +115,15 @@ def _side(named: Subject) -> _Side:
     if past.status in ("running", "crashed"):
         warnings.append(f"{past.experiment_id} is {past.status}: it counts as far as it came")
     return _Side(named=named, past=past, run_id=run_id, arms=arms, results=results, warnings=tuple(warnings))
+
+
+def _run_id(named: Subject, run: str) -> str:
+    """The id of the run that is named by its folder, or by its id or how that begins."""
+    runs = runs_of(named.index, named.experiment_id)
+    for each in runs:
+        if each.folder == run:
+            return each.run_id
+    return run_called(run, [each.run_id for each in runs], named.experiment_id)
 
 
 def _pairs(one: _Side, other: _Side) -> list[tuple[str, str]]:

@@ -56,11 +56,8 @@ def planned_confirm(
 
     repeats = seeds or plan.experiment.n_repeats
     sides = 1 if baseline == BASE_MODEL else 2
-    chains = [chain for chain in (*takes.values(), base) if chain]
-    scored = [_sum([scorings_of_run(benchmark, stage.steps) for stage in chain], 0) for chain in chains]
-    known = [count for count in scored if count is not None]
     # What was trained before is scored once; against starting weights these are scored as well.
-    each = 1 if not seeds else max(known) if len(known) == len(scored) else None
+    each = _most_scorings(benchmark, [*takes.values(), base]) if seeds else 1
     scorings = None if each is None else repeats * (sides * each + (baseline == BASE_MODEL))
     return PlannedConfirm(
         benchmark=benchmark.name,
@@ -75,6 +72,15 @@ def planned_confirm(
         cost_usd=most(lambda arm: arm.cost_usd, 0.0),
         design=design,
     )
+
+
+def _most_scorings(benchmark: BoundBenchmark, chains: Sequence[Sequence[PlannedArm]]) -> int | None:
+    """The number of scorings of an entry in the longest chain of stages; None if that of any chain is unknown."""
+    counts = [
+        _sum([scorings_of_run(benchmark, stage.steps) for stage in chain], 0) for chain in chains if chain
+    ]
+    known = [count for count in counts if count is not None]
+    return max(known) if len(known) == len(counts) else None
 
 
 def planned_seeds(confirm: ConfirmConfig, deviation: RunDeviation | None) -> tuple[int, int, str | None]:

@@ -91,18 +91,11 @@ class Trainings:
         found = self._rows(arm, algorithm, unknown) if self._read_rows else None
         if found is None:
             unknown.append(_NO_DATA)
-        steps = taken = None
-        config = getattr(algorithm, "config", None)
-        length = getattr(type(algorithm), "total_steps", None)
-        if length is not BaseAlgorithm.total_steps:
+        if getattr(type(algorithm), "total_steps", None) is BaseAlgorithm.total_steps:
+            steps, tokens = _steps_and_tokens(getattr(algorithm, "config", None), found)
+        else:
+            steps = tokens = None
             unknown.append(f"algorithm {arm.run.algorithm.kind} doesn't estimate its steps before it runs")
-        elif found is not None or getattr(config, "steps", None) is not None:
-            rows = None if found is None else found.rows
-            steps, limit = resolve_steps(config, rows or 1)
-            taken = resolve_batch_size(config, rows) * steps if limit is None else limit
-        tokens = None
-        if found is not None and found.tokens is not None and taken is not None and found.rows:
-            tokens = round(found.tokens * taken / found.rows)
         seconds, cost = self._training_costs(arm, steps, tokens, unknown)
         beside = second_models_usd(registry, arm.run, steps, lambda role: self._like(arm, role))
         for role, amount in beside.items():
@@ -258,6 +251,18 @@ def _rendering_key(data: str, arm: ArmConfig, algorithm: Any) -> Hashable:
         else repr([getattr(algorithm.config, name) for name in sorted(names)])
     )
     return data, model.name, model.renderer, type(algorithm), params
+
+
+def _steps_and_tokens(config: Any, rows: _Rows | None) -> tuple[int | None, int | None]:
+    """Steps and trained tokens by the params and the rows; None if unknown."""
+    if rows is None and getattr(config, "steps", None) is None:
+        return None, None
+    number = None if rows is None else rows.rows
+    steps, limit = resolve_steps(config, number or 1)
+    taken = resolve_batch_size(config, number) * steps if limit is None else limit
+    if rows is None or rows.tokens is None or not rows.rows:
+        return steps, None
+    return steps, round(rows.tokens * taken / rows.rows)
 
 
 def _training_rows(algorithm: Any, lengths: list[int], dropped: dict[str, int]) -> _Rows:

@@ -4,7 +4,7 @@ of experiments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -66,28 +66,22 @@ def findings(known: Known, *, usual: str | None) -> Findings:
     ]
     answers = Answers.from_experiments(known, standing)
     undecided = {past.experiment_id: answers.undecided_arms(past) for past in asked}
-    scored = {past.experiment_id for past in asked}
     return Findings(
         retracted=tuple(_retractions(known.experiments)),
         supported=tuple(found for verdict, found in worked if verdict == "SUPPORTED"),
         candidates=tuple(found for verdict, found in worked if verdict == "CANDIDATE"),
         open=tuple(_open(known, asked, undecided, usual)),
         refuted=tuple(_refutation(known, past, usual) for past in standing if past.verdict == "REFUTED"),
-        unfinished=tuple(
-            _plain(
-                Unfinished(
-                    experiment=past.experiment_id,
-                    status=past.status,
-                    marks=tuple(mark.kind for mark in past.marks),
-                )
-            )
-            for past in standing
-            if past.status in _UNFINISHED
-            and past.verdict in (None, "INCONCLUSIVE")
-            and past.experiment_id not in scored
-        ),
+        unfinished=tuple(_unfinished(past for past in standing if past.experiment_id not in undecided)),
         undecided=undecided,
     )
+
+
+def _unfinished(experiments: Iterable[PastExperiment]) -> Iterator[Wording[Unfinished]]:
+    for past in experiments:
+        if past.status in _UNFINISHED and past.verdict in (None, "INCONCLUSIVE"):
+            marks = tuple(mark.kind for mark in past.marks)
+            yield _plain(Unfinished(experiment=past.experiment_id, status=past.status, marks=marks))
 
 
 def _plain[E: (Retracted, Unfinished)](entry: E) -> Wording[E]:

@@ -226,35 +226,36 @@ class _Planner:
                 settling = None
             arm = best if settling is None else settling.arm
             question = self.known.arm_question(past, arm)
-            if question in seen:  # it was asked again since, alongside other arms
-                continue
-            seen.add(question)
-            again = past.confirmed
-            if again is not None and again.arm == arm and again.outcome == "inconclusive":
-                asked = again
-            else:
-                asked = next(each for each in past.comparisons if each.arm == arm)
-            if settling is not None:
-                settling = settling_at_next_look(settling, past)
-            tasks = None if settling is None else settling.tasks
-            sides = 1 if past.baseline in (None, BASE_MODEL) else 2
-            repeats = (settling and settling.runs) or max(1, asked.n_seeds)
-            larger = tasks / asked.n_tasks if tasks and asked.n_tasks else 1.0
-            step = NextStep(
-                kind="settle",
-                experiment=past.experiment_id,
-                arm=arm,
-                learns=f"whether {arm} differs from {past.baseline or BASE_MODEL}: {_observed_effect(asked)}",
-                needs=_settling_text(past, settling, asked),
-                worth=WORTH["settle"],
-                curve=() if settling is not None or self._is_decided(past, arm) else past.settling_curve,
-            )
-            if settling is not None:
-                step = attrs.evolve(
-                    step, runs=repeats * sides, **self._run(past).times(repeats * sides * max(1.0, larger))
-                )
-                step = self._with_file(past, step, repeats=repeats, limit=tasks)
-            yield step if tasks is None else _with_tasks(step, past)
+            if question not in seen:  # else it was asked again since, alongside other arms
+                seen.add(question)
+                yield self._settling_step(past, arm, settling)
+
+    def _settling_step(self, past: PastExperiment, arm: str, settling: Settling | None) -> NextStep:
+        """The step that settles whether an arm differs; `settling` has its cost, None if unknown."""
+        again = past.confirmed
+        if again is not None and again.arm == arm and again.outcome == "inconclusive":
+            asked = again
+        else:
+            asked = next(each for each in past.comparisons if each.arm == arm)
+        if settling is not None:
+            settling = settling_at_next_look(settling, past)
+        step = NextStep(
+            kind="settle",
+            experiment=past.experiment_id,
+            arm=arm,
+            learns=f"whether {arm} differs from {past.baseline or BASE_MODEL}: {_observed_effect(asked)}",
+            needs=_settling_text(past, settling, asked),
+            worth=WORTH["settle"],
+            curve=() if settling is not None or self._is_decided(past, arm) else past.settling_curve,
+        )
+        if settling is None:
+            return step
+        tasks, repeats = settling.tasks, settling.runs or max(1, asked.n_seeds)
+        runs = repeats * (1 if past.baseline in (None, BASE_MODEL) else 2)
+        larger = tasks / asked.n_tasks if tasks and asked.n_tasks else 1.0
+        step = attrs.evolve(step, runs=runs, **self._run(past).times(runs * max(1.0, larger)))
+        step = self._with_file(past, step, repeats=repeats, limit=tasks)
+        return step if tasks is None else _with_tasks(step, past)
 
     def _is_decided(self, past: PastExperiment, arm: str) -> bool:
         """Whether a later experiment decided an arm that an inconclusive one left open."""

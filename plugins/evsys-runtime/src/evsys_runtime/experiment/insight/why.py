@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import attrs
 
@@ -91,14 +92,16 @@ def explain(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         weakened=tuple(dict.fromkeys(_weakness_lines(found, conclusion, runs))),
         failed=tuple(_failed_runs(index, runs, on_record)),
         parent=past.parent,
-        parent_verdict=None if parent is None else parent.verdict,
-        parent_retracted=None if parent is None else parent.retracted,
-        parent_subject=None if parent is None else parent.subject,
-        parent_marks=() if parent is None else parent.marks,
+        **({} if parent is None else _parent_fields(parent)),
         changed=() if parent is None else tuple(_parent_comparisons(index, past, parent, named, on_record())),
         looks=Ledger.of(index).series_of(experiment_id),
         marks=past.marks,
     )
+
+
+def _parent_fields(parent: PastExperiment) -> dict[str, Any]:
+    names = ("verdict", "retracted", "subject", "marks")
+    return {f"parent_{name}": getattr(parent, name) for name in names}
 
 
 def _checkpoints(conclusion: Conclusion, runs: Sequence[ShownRun]) -> Iterator[str]:
@@ -134,7 +137,6 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
         if each.low is None or each.high is None
         else f"[{number(each.low)}, {number(each.high)}]"
     )
-    aim = f" of at least the minimum_effect {minimum:g}" if minimum else ""
     by = f" by more than the minimum_effect {minimum:g}" if minimum else ""
     words: Mapping[str, str] = {
         "win": f"better{by}: {chance}",
@@ -143,10 +145,16 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
     }
     if each.outcome in words:
         return words[each.outcome]
-    if p is not None and p <= level and noise is not None and abs(each.effect) >= minimum:
-        return f"significant ({chance}), but {noise_words(noise, each)}"
     if p is not None and p <= level:
+        if noise is not None and abs(each.effect) >= minimum:
+            return f"significant ({chance}), but {noise_words(noise, each)}"
         return f"significant ({chance}), but {bounds} doesn't show on which side of the minimum_effect {minimum:g} it lies"
+    return _undecided_words(each, minimum, bounds, chance)
+
+
+def _undecided_words(each: Comparison, minimum: float, bounds: str, chance: str) -> str:
+    """Why a comparison is open, and which effects its design would have shown."""
+    aim = f"of at least the minimum_effect {minimum:g}" if minimum else "worth having"
     seen = each.smallest_detectable_effect
     corrected = None not in (each.p_value, each.p_corrected) and each.p_value != each.p_corrected
     alone = ", of one arm alone" if corrected else ""
@@ -157,7 +165,7 @@ def outcome_words(each: Comparison, minimum: float, level: float, noise: NoiseFl
         if apart and not minimum
         else f"{bounds} doesn't show on which side of the minimum_effect {minimum:g} it lies:"
         if apart
-        else f"{bounds} holds no effect as well as one{aim or ' worth having'}:"
+        else f"{bounds} holds no effect as well as one {aim}:"
     )
     return f"{open_} {chance}{limit}" if chance else f"{open_.rstrip(':')}{limit}"
 

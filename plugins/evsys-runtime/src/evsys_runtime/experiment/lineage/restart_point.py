@@ -180,17 +180,7 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> RestartP
     branched = next(attempt.from_step for attempt in attempts if attempt.n == min(line))
     retreats = _retreats(attempts)
     before = facts.get(RETREATED, 0)
-    if before:
-        times = "once" if before == 1 else f"{before} times"
-        odd.append(
-            f"the run that this one branched off from had gone back {times}, so it continues as that one would have: with the "
-            "lower learning rate, and with other samples"
-        )
-    odd += [
-        f"training collapsed in attempt {one.parent} ({_cause(record, one.parent)}), and went on from step "
-        f"{one.from_step} as attempt {one.n} ({one.reason})"
-        for one in retreats
-    ]
+    odd += _retreat_notes(record, before, retreats)
     if checkpoint is not None:
         odd += _gaps(record, checkpoint, branched)
     try:
@@ -211,6 +201,21 @@ def take_up(record: RunRecord, benchmarks: Sequence[BoundBenchmark]) -> RestartP
         odd=tuple(odd),
     )
     return attrs.evolve(found, scored=tuple(_reusable_evaluations(record, found)))
+
+
+def _retreat_notes(record: RunRecord, before: int, retreats: Sequence[Attempt]) -> Iterator[str]:
+    """A note for each time that training collapsed and went back, `before` of them in the run branched off from."""
+    if before:
+        times = "once" if before == 1 else f"{before} times"
+        yield (
+            f"the run that this one branched off from had gone back {times}, so it continues as that one would have: with the "
+            "lower learning rate, and with other samples"
+        )
+    for one in retreats:
+        yield (
+            f"training collapsed in attempt {one.parent} ({_cause(record, one.parent)}), and went on from step "
+            f"{one.from_step} as attempt {one.n} ({one.reason})"
+        )
 
 
 def retreats_of(record: RunRecord) -> int:

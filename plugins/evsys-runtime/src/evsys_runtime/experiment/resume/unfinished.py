@@ -140,15 +140,7 @@ def newest_unfinished(
             if tell is not None:
                 tell(f"{directory.name} is passed over: {facts}")
             continue
-        if facts["dry"] or facts.get("launch") is None:
-            continue
-        if facts["status"] in _JUDGED and not (facts["status"] == COMPLETE and facts.get("to_resume")):
-            continue
-        if facts["status"] in CONCLUDED and facts.get("to_resume") == []:  # an older version doesn't say
-            continue
-        if config_hash is not None and facts["config_hash"] != config_hash:
-            continue
-        if overrides is not None and facts["overrides"] != [redact_override(each) for each in overrides]:
+        if _is_complete(facts) or not _began_with(facts, config_hash, overrides):
             continue
         if facts["status"] == RUNNING and ExperimentLock(directory).holder() is not None:
             held = held or directory
@@ -162,6 +154,22 @@ def newest_unfinished(
     if unread:
         hint = f"experiment.json can't be read in {', '.join(unread)}: put it back from a copy; {hint}"
     raise ConfigError(f"there is no unfinished experiment{of} in {experiments}", hint=hint)
+
+
+def _is_complete(facts: Mapping[str, Any]) -> bool:
+    """True if nothing is left to resume; a dry run isn't resumed."""
+    if facts["dry"] or facts.get("launch") is None:
+        return True
+    left, status = facts.get("to_resume"), facts["status"]
+    if status in _JUDGED:
+        return not (status == COMPLETE and left)
+    return status in CONCLUDED and left == []  # None: an older version doesn't say
+
+
+def _began_with(facts: Mapping[str, Any], config_hash: str | None, overrides: Sequence[str] | None) -> bool:
+    if config_hash not in (None, facts["config_hash"]):
+        return False
+    return overrides is None or facts["overrides"] == [redact_override(each) for each in overrides]
 
 
 def _newest_first(experiments: Path) -> Iterator[tuple[Path, Mapping[str, Any] | str]]:

@@ -67,7 +67,7 @@ class Searching:
         if planned.spec.referee:
             self._referee = registry.build("search", "random", {"arms": ENDLESS, "seed": seed})
 
-    def propose(self, session: Session, running: int) -> Sequence[Mapping[str, Any]]:
+    def propose(self, session: Session, running: int) -> Sequence[Mapping[str, Any]]:  # noqa: C901 - the ways in which a search ends
         """The next arms, behind those that can't be run; empty where the search or the budget has come to its end, or it waits."""
         there = _proposals(session)
         if session.options.dry and len(there) >= DRY_ARMS:

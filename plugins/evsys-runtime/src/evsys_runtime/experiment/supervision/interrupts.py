@@ -78,7 +78,7 @@ def interruption() -> Interruption:
 
 
 @contextmanager
-def interruptible(found: Interruption) -> Iterator[None]:
+def interruptible(found: Interruption) -> Iterator[None]:  # noqa: C901 - handlers that share what they restore
     """Cancel the current task on Ctrl-C, SIGTERM and SIGHUP, and note in `found` which it was.
 
     A signal that the program handles itself, or ignores (as `nohup` has it), is left to it. The second SIGTERM or SIGHUP

@@ -217,7 +217,7 @@ def _head(result: ExperimentResult, conclusion: Conclusion, hypothesis: str | No
     return [*lines, f"Hypothesis: {hypothesis}", ""] if hypothesis else lines
 
 
-def conclusion_markdown(  # noqa: C901, PLR0915 - the parts of a page, in order
+def conclusion_markdown(
     result: ExperimentResult,
     conclusion: Conclusion,
     *,
@@ -228,66 +228,85 @@ def conclusion_markdown(  # noqa: C901, PLR0915 - the parts of a page, in order
     """The whole page; `prose` is what an `evsys_write_conclusion` listener wrote, placed under the numbers, and `plots` are
     pictures alongside the page.
     """
-    lines = _head(result, conclusion, hypothesis)
-    if conclusion.comparisons:
-        word = "higher" if conclusion.direction == "max" else "lower"
-        lines += [
-            f"Each arm against `{conclusion.baseline}` on `{conclusion.metric}` ({word} is better):",
-            "",
-        ]
-        lines += _list([comparison_sentence(conclusion, c) for c in conclusion.comparisons])
-        lines.append("")
-    if conclusion.checkpoints:
-        lines += [
-            "For the trained models, not for another run of their recipes:",
-            "",
-        ]
-        lines += [*_list([comparison_sentence(conclusion, c) for c in conclusion.checkpoints]), ""]
-    if (expected := expected_line(conclusion)) is not None:
-        lines += [f"{expected}.", ""]
-    if conclusion.confirmed is not None:
-        lines += [f"Confirmation runs, which decide: {confirmed_line(conclusion)}.", ""]
-    if conclusion.noise_floor is not None:
-        lines += [f"{noise_line(conclusion.noise_floor)}.", ""]
-    if conclusion.without_flagged is not None:
-        lines += [f"**{unflagged_line(conclusion)}**", ""]
-        rest = conclusion.without_flagged.comparisons
-        metric = (conclusion.metric or "").rpartition(".")[2]
-        told = attrs.evolve(conclusion, metric=f"{conclusion.without_flagged.benchmark}.{metric}")
-        lines += [*_list([comparison_sentence(told, c) for c in rest]), ""] if rest else []
-    if selected := list(selection_lines(conclusion.selection)):
-        lines += [f"Checkpoints: {selected[0]}.", "", *_list(selected[1:])]
-        lines += [""] if selected[1:] else []
-    for matrix in conclusion.forgetting:
-        lines += [*forgetting_lines(matrix), ""]
-    for table in (*score_tables(result.arms), *breakdown_tables(result.arms, conclusion.metric)):
-        lines += [*markdown_table(table), ""]
-    if ended := early_ends(result):
-        lines += ["Runs that ended early:", "", *_list(ended), ""]
-    if conclusion.health:
-        lines += ["Metrics that left the bands of healthy training:", ""]
-        lines += [*_list(list(health_lines(conclusion.health))), ""]
-    if conclusion.best_arm:
-        lines += [f"Best arm by its own score: `{conclusion.best_arm}`.", ""]
-    if conclusion.settle:
-        lines += [f"To settle it: {conclusion.settle}.", ""]
-    if prose:
-        lines += [prose.strip(), ""]
-    if plots:
-        links = (f"[{PurePosixPath(path).stem}]({path})" for path in plots)
-        lines += [f"Plots: {', '.join(links)}.", ""]
     warnings = [*conclusion.warnings, *(w for w in result.warnings if w not in conclusion.warnings)]
-    if warnings:
-        lines += ["Warnings:", "", *_list(warnings), ""]
-    tokens = result.usage.prompt_tokens + result.usage.completion_tokens
-    lines.append(
-        f"Status {status_words(result.status, result.failed)}; {result.usage.trained_tokens} tokens trained, {tokens} sampled, {cost_words(result.usage)}, "
-        f"{result.seconds:.1f} s."
-    )
-    lines += [f"{line[0].upper()}{line[1:]}." for line in second_model_lines(result.arms)]
-    if (lost := conclusion.cut_off).tokens:
-        lines += [
-            "",
-            f"Work that was cut off and made again used {lost.tokens} tokens besides, {cost_words(lost)}.",
-        ]
+    links = (f"[{PurePosixPath(path).stem}]({path})" for path in plots)
+    lines = [
+        *_head(result, conclusion, hypothesis),
+        *_comparison_lines(conclusion),
+        *_selected_lines(conclusion),
+        *(line for matrix in conclusion.forgetting for line in (*forgetting_lines(matrix), "")),
+        *_table_lines(result, conclusion),
+        *_section("Runs that ended early:", early_ends(result)),
+        *_section("Metrics that left the bands of healthy training:", list(health_lines(conclusion.health))),
+        *_paragraph(conclusion.best_arm and f"Best arm by its own score: `{conclusion.best_arm}`."),
+        *_paragraph(conclusion.settle and f"To settle it: {conclusion.settle}."),
+        *_paragraph(prose and prose.strip()),
+        *_paragraph(plots and f"Plots: {', '.join(links)}."),
+        *_section("Warnings:", warnings),
+        *_usage_lines(result, conclusion),
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _paragraph(text: object) -> list[str]:
+    return [str(text), ""] if text else []
+
+
+def _section(title: str, entries: Sequence[str]) -> list[str]:
+    return [title, "", *_list(entries), ""] if entries else []
+
+
+def _comparison_lines(conclusion: Conclusion) -> list[str]:
+    """The comparisons behind the verdict, and their weaknesses."""
+    word = "higher" if conclusion.direction == "max" else "lower"
+    expected, confirmed, floor = expected_line(conclusion), conclusion.confirmed, conclusion.noise_floor
+    return [
+        *_section(
+            f"Each arm against `{conclusion.baseline}` on `{conclusion.metric}` ({word} is better):",
+            [comparison_sentence(conclusion, each) for each in conclusion.comparisons],
+        ),
+        *_section(
+            "For the trained models, not for another run of their recipes:",
+            [comparison_sentence(conclusion, each) for each in conclusion.checkpoints],
+        ),
+        *_paragraph(expected and f"{expected}."),
+        *_paragraph(confirmed and f"Confirmation runs, which decide: {confirmed_line(conclusion)}."),
+        *_paragraph(floor and f"{noise_line(floor)}."),
+        *_unflagged_lines(conclusion),
+    ]
+
+
+def _unflagged_lines(conclusion: Conclusion) -> list[str]:
+    rest = conclusion.without_flagged
+    if rest is None:
+        return []
+    metric = (conclusion.metric or "").rpartition(".")[2]
+    of_rest = attrs.evolve(conclusion, metric=f"{rest.benchmark}.{metric}")
+    sentences = [comparison_sentence(of_rest, each) for each in rest.comparisons]
+    return [f"**{unflagged_line(conclusion)}**", "", *([*_list(sentences), ""] if sentences else [])]
+
+
+def _selected_lines(conclusion: Conclusion) -> list[str]:
+    lines = list(selection_lines(conclusion.selection))
+    if not lines:
+        return []
+    first, *rest = lines
+    return [f"Checkpoints: {first}.", "", *([*_list(rest), ""] if rest else [])]
+
+
+def _table_lines(result: ExperimentResult, conclusion: Conclusion) -> list[str]:
+    tables = (*score_tables(result.arms), *breakdown_tables(result.arms, conclusion.metric))
+    return [line for table in tables for line in (*markdown_table(table), "")]
+
+
+def _usage_lines(result: ExperimentResult, conclusion: Conclusion) -> list[str]:
+    tokens = result.usage.prompt_tokens + result.usage.completion_tokens
+    status, cost = status_words(result.status, result.failed), cost_words(result.usage)
+    lines = [
+        f"Status {status}; {result.usage.trained_tokens} tokens trained, {tokens} sampled, {cost}, {result.seconds:.1f} s.",
+        *(f"{line[0].upper()}{line[1:]}." for line in second_model_lines(result.arms)),
+    ]
+    if (lost := conclusion.cut_off).tokens:
+        used = f"{lost.tokens} tokens besides, {cost_words(lost)}"
+        lines += ["", f"Work that was cut off and made again used {used}."]
+    return lines

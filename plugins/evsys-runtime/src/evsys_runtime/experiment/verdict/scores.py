@@ -81,7 +81,7 @@ NOT_BY_TASK = "the success metric is not a mean over tasks, so it isn't known wi
 type _Found = Sequence[tuple[ArmResult, EvaluationResult | None]]
 
 
-def _collect(  # noqa: PLR0915 - one pass over all results
+def _collect(
     arm: str,
     found: _Found,
     metric: str,
@@ -91,70 +91,115 @@ def _collect(  # noqa: PLR0915 - one pass over all results
     left_out: Set[str],
     padding: Padding | None,
 ) -> ArmScore:
-    per_task: dict[str, list[float]] = {}
-    clusters: dict[str, str] = {}
-    copies: dict[str, str] = {}
-    values: list[float] = []
-    by_run: list[Mapping[str, float]] = []
-    runs: list[str] = []
-    reasons: list[str] = []
-    hashes: set[tuple[str | None, str | None]] = set()
-    invalid: str | None = None
+    scores, reasons, is_mean = _run_scores(found, metric, task_value, left_out=left_out, padding=padding)
+    invalid = (_missing_reason(r, e, metric) for r, e in found if e is not None and e.status == "invalid")
+    evaluations = [score.evaluation for score in scores]
     samples: Counter[str] = Counter()
-    drawn = 0
-    single = is_mean = zero_one = True
+    for score in scores:
+        samples.update(score.samples)
+    means = _task_means(scores)
+    single = len(scores) == 1 and evaluations[0].num_samples == 1
+    return ArmScore(
+        arm=arm,
+        value=_mean([score.value for score in scores]) if scores else None,
+        values=means,
+        by_run=tuple(score.by_task for score in scores),
+        clusters=_union([each.clusters for each in evaluations]),
+        copies=_union([each.copies for each in evaluations]),
+        runs=tuple(score.run_id for score in scores),
+        planned=planned,
+        binary=single and all(mean in (0.0, 1.0) for mean in means.values()),
+        is_mean=is_mean,
+        zero_one=all(score.zero_one for score in scores),
+        drawn=sum(each.num_samples for each in evaluations),
+        samples=samples,
+        hashes=frozenset((each.benchmark_hash, each.verifier_hash) for each in evaluations),
+        reasons=tuple(reasons),
+        invalid=next(invalid, None),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class _RunScore:
+    """The success metric of one run: its `value`, and the value of each task."""
+
+    run_id: str
+    evaluation: EvaluationResult
+    value: float
+    by_task: Mapping[str, float]
+
+    @property
+    def is_mean(self) -> bool:
+        """True if the value is the mean over tasks."""
+        return bool(self.by_task) and abs(_mean([*self.by_task.values()]) - self.value) <= 1e-9
+
+    @property
+    def zero_one(self) -> bool:
+        return all(set(rewards) <= {0.0, 1.0} for rewards in self.evaluation.task_rewards.values())
+
+    @property
+    def samples(self) -> dict[str, int]:
+        return {task: len(rewards) for task, rewards in self.evaluation.task_rewards.items()}
+
+    def without(self, tasks: Set[str]) -> _RunScore:
+        return self.with_tasks({task: one for task, one in self.by_task.items() if task not in tasks})
+
+    def with_tasks(self, by_task: Mapping[str, float]) -> _RunScore:
+        """The mean over other tasks."""
+        value = _mean([*by_task.values()]) if by_task else self.value
+        return attrs.evolve(self, by_task=by_task, value=value)
+
+
+def _run_score(
+    result: ArmResult, evaluation: EvaluationResult | None, metric: str, task_value: TaskValue
+) -> _RunScore | None:
+    value = value_of(evaluation, metric)
+    if evaluation is None or value is None:
+        return None
+    ones = {task: task_value(rewards) for task, rewards in evaluation.task_rewards.items() if rewards}
+    by_task = {task: one for task, one in ones.items() if one is not None}
+    return _RunScore(run_id=result.run_id, evaluation=evaluation, value=value, by_task=by_task)
+
+
+def _run_scores(
+    found: _Found, metric: str, task_value: TaskValue, *, left_out: Set[str], padding: Padding | None
+) -> tuple[list[_RunScore], list[str], bool]:
+    """The scores of the runs that have one, why the others have none, and whether the metric is a mean over tasks."""
+    is_mean = True
+    scores: list[_RunScore] = []
+    reasons: list[str] = []
     for result, evaluation in found:
-        if evaluation is not None and evaluation.status == "invalid":
-            invalid = invalid or _missing_reason(result, evaluation, metric)
-        value = value_of(evaluation, metric)
-        if evaluation is None or value is None:
+        score = _run_score(result, evaluation, metric, task_value)
+        if score is None:
             reasons.append(_missing_reason(result, evaluation, metric))
             continue
-        ones = {task: task_value(rewards) for task, rewards in evaluation.task_rewards.items() if rewards}
-        known = {task: one for task, one in ones.items() if one is not None}
-        is_mean = is_mean and bool(known) and abs(sum(known.values()) / len(known) - value) <= 1e-9
+        is_mean = is_mean and score.is_mean
         if left_out:
-            known = {task: one for task, one in known.items() if task not in left_out}
-            if not (is_mean and known):
+            score = score.without(left_out)
+            if not (is_mean and score.by_task):
                 reasons.append(f"{result.run_id}: {NOTHING_LEFT if is_mean else NOT_BY_TASK}")
                 continue
         if padding is not None:
-            known = _pad(evaluation, known, padding, left_out, task_value)
-        if left_out or padding is not None:
-            value = sum(known.values()) / len(known)
-        values.append(value)
-        by_run.append(known)
-        runs.append(result.run_id)
-        hashes.add((evaluation.benchmark_hash, evaluation.verifier_hash))
-        clusters.update(evaluation.clusters)
-        copies.update(evaluation.copies)
-        single = single and evaluation.num_samples == 1
-        zero_one = zero_one and all(
-            set(rewards) <= {0.0, 1.0} for rewards in evaluation.task_rewards.values()
-        )
-        drawn += evaluation.num_samples
-        samples.update({task: len(rewards) for task, rewards in evaluation.task_rewards.items()})
-        for task, one in known.items():
+            score = score.with_tasks(_pad(score.evaluation, score.by_task, padding, left_out, task_value))
+        scores.append(score)
+    return scores, reasons, is_mean
+
+
+def _task_means(scores: Sequence[_RunScore]) -> dict[str, float]:
+    """The mean over runs of each task."""
+    per_task: dict[str, list[float]] = {}
+    for score in scores:
+        for task, one in score.by_task.items():
             per_task.setdefault(task, []).append(one)
-    means = {task: sum(ones) / len(ones) for task, ones in per_task.items()}
-    return ArmScore(
-        arm=arm,
-        value=sum(values) / len(values) if values else None,
-        values=means,
-        by_run=tuple(by_run),
-        clusters=clusters,
-        copies=copies,
-        runs=tuple(runs),
-        planned=planned,
-        binary=single and len(values) == 1 and all(mean in (0.0, 1.0) for mean in means.values()),
-        is_mean=is_mean,
-        zero_one=zero_one,
-        drawn=drawn,
-        samples=samples,
-        hashes=frozenset(hashes),
-        reasons=tuple(reasons),
-        invalid=invalid,
-    )
+    return {task: _mean(ones) for task, ones in per_task.items()}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _union(maps: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    return {key: value for each in maps for key, value in each.items()}
 
 
 def _pad(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from evsys.types import ArmResult, SettlingPoint, Usage
+from evsys.types import ArmResult, EvaluationResult, SettlingPoint, Usage
 from evsys_stats.paired import Paired
 from evsys_stats.power import detectable, runs_to_show, tasks_to_show
 
@@ -38,10 +38,10 @@ class Costs:
     def of(cls, results: Sequence[ArmResult], benchmark: str) -> Costs | None:
         """The averages over completed runs scored on a benchmark; None if there are none."""
         runs = [arm for arm in results if arm.status == "completed"]
+        every = [each for arm in runs for each in arm.evaluations]
         scorings = [
             each
-            for arm in runs
-            for each in arm.evaluations
+            for each in every
             if each.benchmark == benchmark
             and each.status == "completed"
             and each.model is None
@@ -49,19 +49,16 @@ class Costs:
         ]
         if not scorings:
             return None
-        every = [each for arm in runs for each in arm.evaluations]
         tasks = sum(each.tasks for each in scorings)
         priced = not any(arm.usage.without_price for arm in runs)
-        scored = sum(_usd(each.usage) + _usd(each.judged) for each in every)
+        scored = _scoring_usd(every)
         trained = sum(_usd(arm.usage) for arm in runs) - scored
         seconds = sum(arm.seconds for arm in runs) - sum(each.seconds for each in every)
         return cls(
             run_seconds=max(0.0, seconds) / len(runs),
             run_usd=max(0.0, trained) / len(runs) if priced else None,
             task_seconds=sum(each.seconds for each in scorings) / tasks,
-            task_usd=sum(_usd(each.usage) + _usd(each.judged) for each in scorings) / tasks
-            if priced
-            else None,
+            task_usd=_scoring_usd(scorings) / tasks if priced else None,
         )
 
     def of_point(self, point: SettlingPoint, *, runs: int, tasks: int, sides: int) -> SettlingPoint:
@@ -86,6 +83,10 @@ class Costs:
 
 def _usd(usage: Usage) -> float:
     return usage.cost_usd or 0.0
+
+
+def _scoring_usd(scorings: Sequence[EvaluationResult]) -> float:
+    return sum(_usd(each.usage) + _usd(each.judged) for each in scorings)
 
 
 def settling_curve(paired: Paired, level: float = 0.05) -> tuple[SettlingPoint, ...]:
