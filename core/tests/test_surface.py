@@ -65,7 +65,7 @@ PUBLIC = {
         SupportsTaskValue SupportsText SupportsTrainingCost SupportsTrainingFacts SupportsTransformFacts
         SupportsUsage SupportsWorkCheck declared members misspelt""",
     "evsys.protocols": """KINDS PROTOCOL_VERSIONS Agent Algorithm Backend Budget Callback Checkpoints DataStore Dataset
-        Deployer Environment Evaluate Hooks InferenceClient Launcher Log LogStore Loss Metric Recorder Renderer
+        Deployer Environment Evaluate Hooks InferenceClient Launcher Log LogStore Loss Metric Pause Recorder Renderer
         RolloutEngine RolloutMetric Rollouts SamplingClient Search StepBuilder Tokenizer TrainingClient Transform
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",

@@ -63,6 +63,7 @@ __all__ = [
     "LogStore",
     "Loss",
     "Metric",
+    "Pause",
     "Recorder",
     "Renderer",
     "RolloutEngine",
@@ -509,6 +510,17 @@ class Budget(Protocol):
         Raises:
             BudgetExceeded: nothing is left.
         """
+
+
+class Pause(Protocol):
+    """Lets a run hold between two steps. A loop looks at it where it looks at `stop_requested`."""
+
+    @property
+    def requested(self) -> bool:
+        """Whether the run is asked to hold: save a checkpoint, then await `hold()`."""
+
+    async def hold(self) -> None:
+        """Wait until the run may continue, or is asked to stop. Returns at once if no pause is requested."""
 
 
 class Hooks(Protocol):

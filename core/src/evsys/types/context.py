@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Evaluate,
         Hooks,
         Log,
+        Pause,
         Recorder,
         Rollouts,
         TrainingClient,
@@ -52,7 +53,7 @@ class RunContext:
     """One attempt at one arm.
 
     `config` is the arm's resolved tree; `seeds(purpose, index)` gives the derived seed of a purpose. `evaluate`,
-    `rollouts` and `budget` are None where the config asks for none of it. `retreats` is how often this run went back to an
+    `rollouts` and `budget` are None where the config asks for none of it. `pause` is None where no one can ask for one. `retreats` is how often this run went back to an
     earlier checkpoint, since its training had collapsed.
     """
 
@@ -77,6 +78,7 @@ class RunContext:
     max_steps: int | None = None
     retreats: int = 0
     stop: StopFlag = attrs.field(factory=StopFlag)
+    pause: Pause | None = None
     heartbeat: Callable[[], None] = lambda: None
     warn: Callable[[str], None] = lambda _message: None
 

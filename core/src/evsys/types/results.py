@@ -50,6 +50,7 @@ Status = Literal[
     "stalled",
     "collapsed",
     "budget_stopped",
+    "stopped",
     "invalid",
     "skipped",
 ]

@@ -23,7 +23,13 @@ from evsys_runtime.config.root import enclosing_project
 
 __all__ = ["MlflowLogger", "MlflowStore"]
 
-_ENDS = {"completed": "FINISHED", "partial": "FINISHED", "budget_stopped": "FINISHED", "cancelled": "KILLED"}
+_ENDS = {
+    "completed": "FINISHED",
+    "partial": "FINISHED",
+    "budget_stopped": "FINISHED",
+    "stopped": "FINISHED",
+    "cancelled": "KILLED",
+}
 _REFUSED = re.compile(r"[^\w\-. :/]", re.ASCII)
 _LONGEST = 6000
 """Characters of a param that MLflow takes; of a tag it takes more."""

@@ -22,7 +22,7 @@ from evsys_loggers.store import LoggerStore
 
 __all__ = ["WandbLogger", "WandbStore"]
 
-_WELL = ("completed", "partial", "budget_stopped")
+_WELL = ("completed", "partial", "budget_stopped", "stopped")
 
 
 class WandbLogger(RunLogger):

@@ -382,7 +382,7 @@ def planned_run(run_id: str, experiment: ReadExperiment) -> PastRun:
 
 def _score(result: Tree, metric: str | None) -> Tree:
     """The success metric of the checkpoint that counts; what an unfinished run scored on the way isn't its result."""
-    if metric is None or result.get("status") != "completed":
+    if metric is None or result.get("status") not in ("completed", "stopped"):
         return {}
     evaluations = [e for e in result["evaluations"] if e["model"] is None and e["step"] > 0]
     # A dot may be part of a name: of two entries that fit, the longer is meant.

@@ -74,8 +74,8 @@ class Run:
 
     @property
     def completed(self) -> bool:
-        """Whether it ended as planned."""
-        return self.result.get("status") == "completed"
+        """Whether it ended as planned, or as someone requested."""
+        return self.result.get("status") in ("completed", "stopped")
 
     @property
     def selected_step(self) -> int | None:

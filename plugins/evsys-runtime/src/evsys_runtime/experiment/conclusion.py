@@ -18,7 +18,7 @@ from evsys_runtime.experiment.search.confirmation import confirming_of, planned_
 from evsys_runtime.experiment.search.search import ended_without_budget
 from evsys_runtime.experiment.stages.chain import merge_stages
 from evsys_runtime.experiment.stages.forgetting import forgetting_of
-from evsys_runtime.experiment.state.outcome import failed_parts, outcome_of
+from evsys_runtime.experiment.state.outcome import THROUGH, failed_parts, outcome_of
 from evsys_runtime.experiment.state.session import Session, run_id_of
 from evsys_runtime.experiment.supervision.interrupts import interruption
 from evsys_runtime.experiment.verdict.conclude import conclude, test_looks
@@ -74,6 +74,7 @@ def conclude_and_write(
         planned=len(session.plan.arms),
         ended_by=ended_by,
         unpaid=ended_without_budget(session),
+        stopped=session.steering.stop is not None,
     )
     result = ExperimentResult(
         experiment_id=session.record.experiment_id,
@@ -95,7 +96,7 @@ def conclude_and_write(
 
 def _complete(session: Session, arms: Sequence[ArmResult], ended_by: BaseException | None) -> bool:
     """Whether every planned run is through, and nothing was left to do."""
-    return ended_by is None and sum(arm.status == "completed" for arm in arms) == len(session.plan.arms)
+    return ended_by is None and sum(arm.status in THROUGH for arm in arms) == len(session.plan.arms)
 
 
 def _decide(
@@ -143,6 +144,7 @@ def _add_run_warnings(
     elif alike:
         conclusion = attrs.evolve(conclusion, verdict="INVALID", reason=alike[0], without_flagged=None)
     marks = {"simulated_by": sorted(session.simulated), HACKING_SUSPECTED: _alarmed_runs(arms)}
+    marks["requests"] = session.record.facts.get("requests", [])
     marks = {name: found for name, found in marks.items() if found}
     return attrs.evolve(conclusion, extra={**conclusion.extra, **marks}) if marks else conclusion
 

@@ -34,6 +34,7 @@ from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
 from evsys_runtime.experiment.state.resolved import resolved_tree
 from evsys_runtime.experiment.state.secrets import redactor_of
 from evsys_runtime.experiment.state.session import ArmSource, Session
+from evsys_runtime.experiment.state.steering import requested_stops
 from evsys_runtime.logging import configure, run_logger
 
 __all__ = ["bound_benchmarks", "open_session", "session_over"]
@@ -113,6 +114,7 @@ def session_over(
         sources=tuple(sources),
         warnings=warnings,
     )
+    session.steering = requested_stops(record.facts.get("requests", ()))
     session.log_store = _log_store(plan)
     session.budget = _budget(session)
     return session

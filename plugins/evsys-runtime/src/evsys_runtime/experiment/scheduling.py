@@ -70,6 +70,7 @@ class _Arms:
         given_up = asyncio.create_task(self.outages.given_up(), name="services that are down")
         try:
             while True:
+                self._stop_waiting(waiting)
                 added = self._add(waiting)
                 down, there = self.outages.are_there, len(waiting)
                 if not down:
@@ -78,6 +79,8 @@ class _Arms:
                     continue  # there may be more to add
                 if self.running or (waiting and self.session.stopping is None):
                     await self._some_ended(given_up, down=down)
+                elif self.session.steering.paused and self.session.steering.stop is None:
+                    await self.session.steering.change()
                 elif not added:
                     break
         except BaseException:
@@ -94,7 +97,9 @@ class _Arms:
     @property
     def _has_room(self) -> bool:
         session = self.session
-        return session.stopping is None and len(self.running) < session.plan.concurrent_arms
+        steering = session.steering
+        held = steering.paused or steering.stop is not None
+        return session.stopping is None and not held and len(self.running) < session.concurrent_arms
 
     def _add(self, waiting: deque[ArmConfig]) -> bool:
         """Take in more arms where there is room and none waits; True where there are any."""
@@ -103,6 +108,18 @@ class _Arms:
         added = next_arms(self.session, len(self.running))
         waiting.extend(added)
         return bool(added)
+
+    def _stop_waiting(self, waiting: deque[ArmConfig]) -> None:
+        """The arms that wait and that someone asked to end early never begin."""
+        for arm in tuple(waiting):
+            reason = self.session.steering.stop_of(run_id_of(arm))
+            if reason is not None:
+                waiting.remove(arm)
+                stopped = RunResult(
+                    status="stopped", run_id=run_id_of(arm), stop_reason=f"not started: {reason}"
+                )
+                self.ended[run_id_of(arm)] = self._unrecorded_result(arm, stopped)
+                self.session.log.info("run.not_started", run_id=run_id_of(arm), reason=reason)
 
     def _start(self, waiting: deque[ArmConfig]) -> None:
         """Begin arms while there is room. A task has a copy of this context: nothing that an arm sets reaches another."""
@@ -154,15 +171,17 @@ class _Arms:
             ServiceDownError: a service stays down; so all arms end.
         """
         changed = asyncio.create_task(self.outages.change(before=down))
+        steered = asyncio.create_task(self.session.steering.change())
         try:
-            if self.running or down:
+            if self.running or down or self.session.steering.paused:
                 await asyncio.wait(
-                    {*self.running, changed, given_up},
+                    {*self.running, changed, steered, given_up},
                     timeout=NOTICE_SECONDS if down else None,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
         finally:
             changed.cancel()
+            steered.cancel()
         for reason in self.outages.reasons() if down else ():
             self.session.log.warning("service.down", reason=reason, arms_running=len(self.running))
         if given_up.done():
@@ -174,7 +193,7 @@ class _Arms:
             result = self.ended[run_id_of(arm)] = task.result()
             if (
                 self.session.options.fail_fast
-                and result.status != "completed"
+                and result.status not in ("completed", "stopped")
                 and self.session.stopping is None
             ):
                 self.session.stopping = f"ended, since {run_id_of(arm)} {result.status}"

@@ -13,6 +13,7 @@ import copy
 import inspect
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
@@ -26,6 +27,7 @@ from evsys_runtime.evaluation.failures import is_not_finite
 from evsys_runtime.training.checkpoints import place_of
 from evsys_runtime.training.foreseen import scoring_seconds
 from evsys_runtime.training.health import LossTrend, VanishedGradient, check_batch, check_result
+from evsys_runtime.training.holding import hold, holds, undisturbed
 from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
 from evsys_runtime.training.precision import in_float32
@@ -141,6 +143,11 @@ class TrainingLoop:
             while progress.step < self._limit and not (
                 (ctx.stop_requested is not None or self._dead.ends) and self._behind is None
             ):
+                if holds(ctx) and self._behind is None:
+                    await hold(
+                        ctx, partial(self._save, progress), unsaved=0 < progress.step != progress.saved
+                    )
+                    continue  # a stop may have been asked for meanwhile
                 await self._step(progress)
                 await asyncio.sleep(0)  # a backend whose calls are done at once would never let others run
         except BudgetExceeded as error:
@@ -157,8 +164,7 @@ class TrainingLoop:
         if self._dead.ends:
             status, reason = "collapsed", self._dead.reason
             progress.metrics |= {HEALTHY: float(max(0, progress.step - self._dead.lasted))}
-        if diverged := self._trend.warning():
-            self._warn(diverged)
+        self._warn(self._trend.warning())
         if progress.saved != progress.step:
             await self._save(progress)
         return self._result(progress, status, reason)
@@ -174,7 +180,6 @@ class TrainingLoop:
         steps = self._limit - progress.step
         if estimate is None or steps < 1:
             return None
-        expected: Mapping[str, float]
         if self.algorithm.prefetch:
             self._ahead = asyncio.create_task(self._build(progress.step))
             built = await asyncio.shield(self._ahead)
@@ -197,13 +202,12 @@ class TrainingLoop:
         ctx.log.info(
             "training.finished", step=progress.step, status=status, reason=reason, **progress.metrics
         )
-        saved = progress.checkpoint
         return RunResult(
             status=status,
             steps=progress.step,
             run_id=ctx.run_id,
             stop_reason=reason,
-            final_checkpoint=None if saved is None else place_of(saved, ctx.run_dir),
+            final_checkpoint=(saved := progress.checkpoint) and place_of(saved, ctx.run_dir),
             metrics=progress.metrics,
             usage=Usage(
                 trained_tokens=progress.tokens,
@@ -310,7 +314,7 @@ class TrainingLoop:
             and declared(ctx.clients.policy, "submits_ahead", False)
             and step < self._limit
             and not ctx.deterministic
-            and ctx.stop_requested is None
+            and undisturbed(ctx)
             and ctx.budget is None
             and not self._saves(step)
             and not (ctx.evaluate is not None and ctx.evaluate.due(step))

@@ -28,6 +28,7 @@ from evsys_runtime.experiment.arm.evaluations import ArmEvaluations
 from evsys_runtime.experiment.arm.listeners import Listening
 from evsys_runtime.experiment.arm.result import (
     budget_limited_result,
+    stopped_result,
 )
 from evsys_runtime.experiment.arm.rollback import way_back
 from evsys_runtime.experiment.arm.rollouts import training_rollouts
@@ -84,7 +85,8 @@ async def train_and_evaluate(attempt: ArmAttempt) -> RunResult:
         async with prepared(chosen) as (client, scores, _):
             await scores.results(client, chosen.step)
     stopped = None if attempt.budget is None else attempt.budget.stopped
-    return budget_limited_result(attempt.trained, scores.evaluator.results, stopped)
+    result = budget_limited_result(attempt.trained, scores.evaluator.results, stopped)
+    return stopped_result(result, attempt.session.steering.stop_of(run_id_of(arm)))
 
 
 async def _listen(attempt: ArmAttempt) -> None:

@@ -17,7 +17,14 @@ from evsys_runtime.experiment.state.session import Session
 from evsys_runtime.experiment.verdict.prose import run_markdown
 from evsys_runtime.training.bands import bands_of, out_of_bands
 
-__all__ = ["arm_result", "budget_limited_result", "keep_result", "rollout_retention", "write_superseded"]
+__all__ = [
+    "arm_result",
+    "budget_limited_result",
+    "keep_result",
+    "rollout_retention",
+    "stopped_result",
+    "write_superseded",
+]
 
 
 def budget_limited_result(
@@ -34,6 +41,18 @@ def budget_limited_result(
     if stopped is None or not lacks or result.status != "completed":
         return result
     return attrs.evolve(result, status="budget_stopped", stop_reason=stopped)
+
+
+def stopped_result(result: RunResult, requested: str | None) -> RunResult:
+    """How an arm ended whose training was cut short by a request; one whose training had ended before is complete.
+
+    Args:
+        result: what its training came to.
+        requested: why it was to end early; None where no one asked for that.
+    """
+    if requested is None or result.status != "completed" or result.stop_reason != requested:
+        return result
+    return attrs.evolve(result, status="stopped")
 
 
 def arm_result(

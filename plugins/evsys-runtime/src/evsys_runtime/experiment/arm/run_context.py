@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from evsys.types import ModelSpec, RunContext, StopFlag
+from evsys.types import ModelSpec, RunContext
 from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.experiment.arm.pause import ArmPause
 from evsys_runtime.experiment.lineage.restart_point import RestartPoint
 from evsys_runtime.experiment.state.options import DRY_STEPS
 from evsys_runtime.experiment.state.session import Session, run_id_of
@@ -70,7 +71,8 @@ def run_context(
             roles=roles,
         ),
         # If the training was over when that was saved, because a stop was asked for, it still is.
-        stop=StopFlag(reason=None if restored is None else restored.loop.get("stop")),
+        stop=session.steering.flag(run_id_of(arm), None if restored is None else restored.loop.get("stop")),
+        pause=ArmPause(session=session, run_id=run_id_of(arm), attempt=attempt),
         deterministic=arm.deterministic,
         max_steps=DRY_STEPS if session.options.dry else None,
         retreats=taken.retreats,

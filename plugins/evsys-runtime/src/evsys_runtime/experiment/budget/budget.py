@@ -93,6 +93,7 @@ class ExperimentBudget:
         self._tell = tell
         self._clock = clock or SystemClock()
         self._began = self._kept = self._clock.now()
+        self._paused: float | None = None
         known = known or {}
         self._earlier = float(known.get("spent", {}).get("wall_seconds", 0.0))
         self._accounts = {
@@ -108,8 +109,22 @@ class ExperimentBudget:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the experiment has run, earlier launches included."""
-        return self._earlier + self._clock.now() - self._began
+        """Seconds that the experiment has run, earlier launches included, without those in which all of it held."""
+        now = self._clock.now() if self._paused is None else self._paused
+        return self._earlier + now - self._began
+
+    def pause(self) -> None:
+        """Time doesn't count from now on."""
+        if self._paused is None:
+            self._paused = self._clock.now()
+            self.keep()
+
+    def unpause(self) -> None:
+        """Time counts again."""
+        if self._paused is not None:
+            self._began += self._clock.now() - self._paused
+            self._paused = None
+            self.keep()
 
     @property
     def limited(self) -> tuple[str, ...]:
@@ -301,6 +316,14 @@ class ExperimentBudget:
         to_come = [account.to_come(name) for account in self._open.values()] if name in COUNTED else [None]
         known = [amount for amount in to_come if amount is not None]
         return self.spending(name) + sum(known) if len(known) == len(to_come) and any(known) else None
+
+    def extend(self, name: str, amount: float) -> float:
+        """Raise a limit that there is by an amount; the new one."""
+        limit = getattr(self.limits, name) + amount
+        self.limits = attrs.evolve(self.limits, **{name: limit})
+        self._warned -= {name, f"spent/{name}"}
+        self.keep()
+        return float(limit)
 
     def limits_below_spending(self, before: Mapping[str, Any]) -> list[str]:
         """The limits that are set again, against those `before`, to less than is spent already."""

@@ -1,4 +1,4 @@
-"""How an experiment stands, as one line that many may ask for often."""
+"""The status of an experiment, as one line for many frequent readers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evsys_runtime.experiment.state.session import Session, run_id_of
 __all__ = ["StatusLine", "status_of"]
 
 FRESH_SECONDS = 0.1
-"""How old a status may be. A change that a request makes shows at once."""
+"""The age a status may have. The effect of a request shows at once."""
 
 
 class StatusLine:
@@ -37,8 +37,8 @@ class StatusLine:
 
 
 def status_of(session: Session) -> dict[str, Any]:
-    """How an experiment stands. It reads only, and nothing that another thread may be in the middle of changing."""
-    runs = []
+    """The status of an experiment. Reads only, and nothing in the middle of a change by another thread."""
+    runs, steering = [], session.steering
     for arm in session.plan.arms:
         run_id = run_id_of(arm)
         facts = (session.progress.runs.get(run_id) or RunProgress()).facts()
@@ -46,16 +46,30 @@ def status_of(session: Session) -> dict[str, Any]:
         if ended is not None:
             facts |= {"status": ended.status, "phase": None}
             facts["step"] = facts["step"] if ended.run is None else ended.run.steps
+        if steering.stop_of(run_id) is not None and facts["status"] in ("running", "waiting"):
+            facts["status"] = "stopping"
+        elif steering.pauses(run_id) and facts["status"] == "running":
+            facts["status"] = "pausing"
         runs.append({"run": run_id, "arm": arm.name, **facts})
     return {
         "experiment_id": session.record.experiment_id,
-        "status": "running",
+        "status": _status(session),
         "at": now(),
         "pid": os.getpid(),
-        "max_concurrent_arms": session.plan.concurrent_arms,
+        "max_concurrent_arms": session.concurrent_arms,
         "budget": _budget(session),
         "runs": runs,
     }
+
+
+def _status(session: Session) -> str:
+    """What the experiment is about: `pausing` until the last run that is under way holds."""
+    steering = session.steering
+    if steering.stop is not None:
+        return "stopping"
+    if steering.paused:
+        return "paused" if steering.held >= set(session.watched.copy()) else "pausing"
+    return "running"
 
 
 def _budget(session: Session) -> dict[str, Any] | None:

@@ -46,7 +46,7 @@ PASSED_OVER = "passed_over"
 RETREATED = "retreated"
 """The key of run.json for the number of rollbacks of the run that this one branched off from."""
 
-ENDED = ("completed", "collapsed")
+ENDED = ("completed", "collapsed", "stopped")
 """Statuses of a training that would come to the same again."""
 
 RETREATS = get_args(RetreatKind)

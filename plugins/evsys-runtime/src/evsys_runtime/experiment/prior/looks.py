@@ -166,7 +166,7 @@ def close_look(series: LookSeries, conclusion: Conclusion, *, complete: bool) ->
 
 
 def _scorings_to_end_at(entry: str, results: Sequence[ArmResult]) -> int:
-    """At how many scorings of `entry` a listener could have ended a run that it ended, at most; 1 if none did.
+    """At how many scorings of `entry` a listener, or who asked for it, could have ended a run that they ended, at most; 1 if none did.
 
     The scoring at which it ended decides then, unless a checkpoint was selected and proved on other samples.
     """
@@ -174,6 +174,7 @@ def _scorings_to_end_at(entry: str, results: Sequence[ArmResult]) -> int:
     for result in results:
         scored = {each.step for each in result.evaluations if each.benchmark == entry and each.model is None}
         proved = any(each.benchmark == proof_name(entry) for each in result.evaluations)
-        if result.run is not None and result.run.stop_reason and result.status == "completed" and not proved:
+        ended = result.status in ("completed", "stopped")
+        if result.run is not None and result.run.stop_reason and ended and not proved:
             counts.append(len(scored - {0}))
     return max(counts)

@@ -116,7 +116,7 @@ def to_resume(session: Session) -> list[str]:
     ended = {}
     for run_id, result in session.results.items():
         run = None if result.run_dir is None else session.record.find_run(run_id)
-        if run is not None and is_final(result, run):
+        if (run is None and result.status == "stopped") or (run is not None and is_final(result, run)):
             ended[run_id] = result
     return still_to_come(session.plan, ended, session.benchmarks)
 

@@ -21,10 +21,10 @@ from evsys_runtime.experiment.state.secrets import redact_override
 __all__ = ["CONCLUDED", "Unfinished", "newest_unfinished"]
 
 COMPLETE = "completed"
-CONCLUDED = (COMPLETE, "partial", "invalid", "collapsed")
+CONCLUDED = (COMPLETE, "partial", "invalid", "collapsed", "stopped")
 """Statuses of experiments that came to their conclusion, whatever became of their runs."""
 
-_JUDGED = (COMPLETE, "invalid")
+_JUDGED = (COMPLETE, "invalid", "stopped")
 """Statuses of experiments that came to their end; of a complete one there is more to do only if `to_resume` names runs."""
 
 
@@ -95,7 +95,7 @@ class Unfinished:
             adjusted=adjusted,
             parent=facts["parent_experiment_id"],
             options={option: launch["options"][option] for option in KEPT_OPTIONS},
-            complete=facts["status"] == COMPLETE
+            complete=facts["status"] in (COMPLETE, "stopped")
             and facts["finished"] is not None
             and not facts.get("to_resume"),
         )

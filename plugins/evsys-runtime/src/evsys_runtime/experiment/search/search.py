@@ -268,7 +268,7 @@ def _outcome(results: Sequence[ArmResult | None], success: SuccessMetric | None)
     steps = sum(result.run.steps for result in known if result.run is not None)
     if len(known) < len(results):
         return {"status": "running", "score": None, "steps": steps, "reason": None}
-    odd = next((result for result in known if result.status != "completed"), None)
+    odd = next((result for result in known if not _counts(result, success)), None)
     if odd is not None:
         why = odd.failure.message if odd.failure is not None else odd.run.stop_reason if odd.run else None
         return {"status": odd.status, "score": None, "steps": steps, "reason": why or odd.status}
@@ -285,6 +285,13 @@ def _outcome(results: Sequence[ArmResult | None], success: SuccessMetric | None)
             "reason": "its score is not a number",
         }
     return {"status": "completed", "score": sum(finite) / len(finite), "steps": steps, "reason": stopped}
+
+
+def _counts(result: ArmResult, success: SuccessMetric | None) -> bool:
+    """Whether a run came to a score, as far as its end tells; one that was stopped on request may have none."""
+    return result.status == "completed" or (
+        result.status == "stopped" and oriented_score(result, success) is not None
+    )
 
 
 def oriented_score(result: ArmResult, success: SuccessMetric | None) -> float | None:

@@ -12,6 +12,7 @@ from evsys.types import ArmResult, Checkpoint, ModelSpec, Usage
 from evsys_record.checkpoints import CheckpointEntry
 from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.experiment.state.outcome import THROUGH
 from evsys_runtime.experiment.state.session import Session
 from evsys_runtime.training.checkpoints import find_checkpoint
 
@@ -86,7 +87,7 @@ def merge_stages(plan: Plan, results: Sequence[ArmResult]) -> list[ArmResult]:
         stages = [] if arm.stage.first else stages
         stages += [] if result is None else [result]
         if arm.stage.last and stages:
-            whole.append(_merge(stages, complete=result is not None and result.status == "completed"))
+            whole.append(_merge(stages, complete=result is not None and result.status in THROUGH))
     return whole
 
 
@@ -98,7 +99,7 @@ def _merge(stages: Sequence[ArmResult], *, complete: bool) -> ArmResult:
     trained = [e for e in stages[-1].evaluations if e.step > 0] if complete else []
     return attrs.evolve(
         shown,
-        status="completed" if complete else "cancelled" if broken is None else broken.status,
+        status=shown.status if complete else "cancelled" if broken is None else broken.status,
         evaluations=(*own, *trained, *beside),
         seconds=sum(stage.seconds for stage in stages),
         usage=sum((stage.usage for stage in stages), Usage()),

@@ -8,10 +8,13 @@ from evsys.errors import PLUGIN_FAILURES, EvsysError
 from evsys.types import ArmResult, Conclusion, Status
 from evsys_runtime.experiment.supervision.interrupts import interruption
 
-__all__ = ["failed_parts", "outcome_of"]
+__all__ = ["THROUGH", "failed_parts", "outcome_of"]
 
 FAILED = 1
 BUDGET = 5
+
+THROUGH = ("completed", "stopped")
+"""Statuses of runs that did everything that was asked of them, in the end."""
 
 _CODES = {"config": 2, "plugin": 3, "data": 4}
 """Exit codes of experiments in which nothing ran because of one kind of fault."""
@@ -24,6 +27,7 @@ def outcome_of(
     planned: int,
     ended_by: BaseException | None = None,
     unpaid: bool | None = None,
+    stopped: bool = False,
 ) -> tuple[Status, int]:
     """The status and exit code. An experiment is `completed` when an arm is; the code is 1 unless all is well, see `failed_parts`.
 
@@ -32,6 +36,7 @@ def outcome_of(
         conclusion: what follows from them.
         planned: how many there were to be.
         ended_by: what ended the experiment as a whole before all arms were through.
+        stopped: someone asked for the end of all its arms.
         unpaid: where a search came to its end without an arm, whether it is that none was paid for; else None.
     """
     if isinstance(ended_by, EvsysError):
@@ -42,7 +47,7 @@ def outcome_of(
         return "cancelled", interruption().exit_code
     if unpaid is not None:
         return ("budget_stopped", BUDGET) if unpaid else ("failed", FAILED)
-    completed = [arm for arm in arms if arm.status == "completed"]
+    completed = [arm for arm in arms if arm.status in THROUGH]
     if arms and not completed:
         return _all_failed(arms)
     scored = all(evaluation.fully_scored for arm in arms for evaluation in arm.evaluations)
@@ -52,14 +57,15 @@ def outcome_of(
         return ("invalid" if conclusion.verdict == "INVALID" else "completed"), FAILED
     if conclusion.verdict == "INVALID":
         return "invalid", FAILED
-    return "completed", 0
+    early = [arm for arm in arms if arm.status == "stopped"]
+    return ("stopped" if early and (stopped or early == completed) else "completed"), 0
 
 
 def failed_parts(arms: Iterable[ArmResult]) -> tuple[str, ...]:
     """The runs that aren't complete, and scorings that failed: as `<run>/<benchmark>`, of an API model `<benchmark>@<model>`."""
     failed: list[str] = []
     for arm in arms:
-        if arm.status != "completed":
+        if arm.status not in THROUGH:
             failed.append(arm.run_id)
             continue
         failed += [

@@ -36,6 +36,13 @@ class RunProgress:
         done = self.step - first
         return None if done < 1 else (self.stepped - at) / done * (self.total_steps - self.step)
 
+    def resume_after(self, seconds: float) -> None:
+        """It ran again after it had held for so long."""
+        self.status = "running"
+        if self.began is not None:
+            self.began = (self.began[0], self.began[1] + seconds)
+            self.stepped += seconds
+
     def facts(self) -> dict[str, Any]:
         """It as JSON values."""
         return {

@@ -27,6 +27,7 @@ from evsys_runtime.experiment.lineage.runs import EarlierRuns
 from evsys_runtime.experiment.state.options import Options
 from evsys_runtime.experiment.state.progress import Progress
 from evsys_runtime.experiment.state.seeds import Seeds, seeds_of
+from evsys_runtime.experiment.state.steering import Steering
 from evsys_runtime.experiment.supervision.interrupts import interruption
 from evsys_runtime.experiment.supervision.watchdog import Watchdog
 from evsys_runtime.logging import LogSettings
@@ -71,7 +72,8 @@ class Session:
     under way. `earlier` knows the runs of other experiments. `restart_points` has those of earlier attempts, by
     run, if the experiment is resumed, and `datasets` are rows that were loaded already. `stopping` says why running
     arms are ended, if one of them failed and `fail_fast` is set; `down` why they have failed, if a service that
-    they need stays down. `progress` is how far the runs have come.
+    they need stays down. `progress` is how far the runs have come, `steering`
+    has the requests from outside.
     """
 
     plan: Plan
@@ -101,6 +103,7 @@ class Session:
     stopping: str | None = None
     down: EvsysError | None = None
     progress: Progress = attrs.field(factory=Progress)
+    steering: Steering = attrs.field(factory=Steering)
 
     def benchmarks_of(self, arm: ArmConfig) -> tuple[BoundBenchmark, ...]:
         """The entries that this arm is scored on, each in the harness that the run trains in unless the entry names its own.
@@ -135,6 +138,11 @@ class Session:
         """The entries that this arm is scored on, whoever acts, as the file has them and as they are bound."""
         entries = zip(self.plan.experiment.metadata.benchmarks, self.benchmarks, strict=True)
         return [(entry, bound) for entry, bound in entries if is_scored(self.plan, arm, entry)]
+
+    @property
+    def concurrent_arms(self) -> int:
+        """The most arms to run at once."""
+        return self.steering.concurrent_arms or self.plan.concurrent_arms
 
     @property
     def why_ended(self) -> str:

@@ -1,4 +1,4 @@
-"""What was requested of a running experiment: runs that hold, runs that end early, how many may run at once."""
+"""Requests in force in a running experiment: runs on hold, runs to end early, the number of runs at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOPPED = "stopped on request"
 
 @attrs.define(kw_only=True, eq=False)
 class Steering:
-    """The requests that hold for an experiment under way; everything here happens in its event loop.
+    """The requests in force; used in the event loop of the experiment alone.
 
     Attributes:
         paused: all runs hold, and none begins.
@@ -43,7 +43,7 @@ class Steering:
     # --- holding --------------------------------------------------------------------------------------------------
 
     def pauses(self, run_id: str) -> bool:
-        """Whether a run is to hold; one that is to end early doesn't."""
+        """Whether a run is to hold; a stop overrides that."""
         return (self.paused or run_id in self.paused_runs) and self.stop_of(run_id) is None
 
     def pause(self, run_ids: Iterable[str] | None = None) -> None:
@@ -130,7 +130,7 @@ def reason_of(request: Mapping[str, Any]) -> str:
 
 
 def requested_stops(requests: Iterable[Mapping[str, Any]]) -> Steering:
-    """The stops among the requests on record: an experiment that is resumed still keeps to them."""
+    """The stops among the requests on record, which a resumed experiment keeps to."""
     found = Steering()
     for request in requests:
         if request["request"] == "stop":

@@ -121,12 +121,14 @@ class Watchdog:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Inside, the arm waits for another one, which has a watchdog of its own."""
+        """Inside, the arm waits for another one, which has a watchdog of its own, or holds."""
         self._elsewhere += 1
         try:
             yield
         finally:
             self._elsewhere -= 1
+            if self._stepped is not None:
+                self._stepped = self.clock.now()  # none of that belongs to a step
             self.beat()
 
     def evsys_run_started(self) -> None:

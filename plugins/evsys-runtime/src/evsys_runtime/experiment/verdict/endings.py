@@ -1,4 +1,4 @@
-"""Runs that are complete although a listener ended them before their last step, in words."""
+"""Runs that a listener, or a request, ended before their last step, in words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from evsys.types import ExperimentResult
 
 __all__ = ["early_ends"]
 
+ENDED = ("completed", "stopped")
+
 
 def early_ends(result: ExperimentResult) -> list[str]:
     """A line a run that was ended early: at which step, and why. Empty for a dry run, in which all are."""
     return [
         f"{arm.run_id} ended at step {arm.run.steps}: {arm.run.stop_reason}"
         for arm in result.arms
-        if not result.dry and arm.run is not None and arm.status == "completed" and arm.run.stop_reason
+        if not result.dry and arm.run is not None and arm.status in ENDED and arm.run.stop_reason
     ]
