@@ -16,8 +16,6 @@ from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import attrs
-
 from evsys.errors import BudgetExceeded, DataError, EvsysError, PluginContractError, boundary
 from evsys.optional import SupportsMeasure, declared
 from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
@@ -28,6 +26,7 @@ from evsys_runtime.training.checkpoints import place_of
 from evsys_runtime.training.foreseen import scoring_seconds
 from evsys_runtime.training.health import LossTrend, VanishedGradient, check_batch, check_result
 from evsys_runtime.training.holding import hold, holds, undisturbed
+from evsys_runtime.training.loop_progress import LoopProgress
 from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
 from evsys_runtime.training.precision import in_float32
@@ -38,7 +37,7 @@ from evsys_runtime.training.two_pass import forward_backward
 from evsys_runtime.training.warning_counts import WarningCounts
 
 if TYPE_CHECKING:
-    from evsys.types import AdamParams, Checkpoint
+    from evsys.types import AdamParams
     from evsys_runtime.training.algorithm import BaseAlgorithm
 
 __all__ = ["TrainingLoop"]
@@ -62,19 +61,6 @@ class _Sent(NamedTuple):
     built: _Built
     adam: AdamParams
     outcome: Awaitable[tuple[ForwardResult, OptimResult]]
-
-
-@attrs.define(kw_only=True)
-class _Progress:
-    """How far the run has come; what a checkpoint keeps of it."""
-
-    step: int = 0
-    saved: int | None = None
-    metrics: dict[str, float] = attrs.field(factory=dict)
-    tokens: int = 0
-    seconds: float = 0.0
-    state: Mapping[str, Any] = attrs.field(factory=dict)
-    checkpoint: Checkpoint | None = None
 
 
 class TrainingLoop:
@@ -139,17 +125,7 @@ class TrainingLoop:
         status: Status = "completed"
         reason: str | None = None
         try:
-            # What is submitted already is waited for: the weights are those behind it.
-            while progress.step < self._limit and not (
-                (ctx.stop_requested is not None or self._dead.ends) and self._behind is None
-            ):
-                if holds(ctx) and self._behind is None:
-                    await hold(
-                        ctx, partial(self._save, progress), unsaved=0 < progress.step != progress.saved
-                    )
-                    continue  # a stop may have been asked for meanwhile
-                await self._step(progress)
-                await asyncio.sleep(0)  # a backend whose calls are done at once would never let others run
+            await self._steps(progress)
         except BudgetExceeded as error:
             if progress.step < self._limit:  # else nothing is missing
                 status, reason = "budget_stopped", error.message
@@ -169,7 +145,20 @@ class TrainingLoop:
             await self._save(progress)
         return self._result(progress, status, reason)
 
-    async def _estimate(self, progress: _Progress) -> Mapping[str, float] | None:
+    async def _steps(self, progress: LoopProgress) -> None:
+        """Train up to the limit, or until a stop is asked for or the training has collapsed."""
+        ctx = self.ctx
+        # What is submitted already is waited for: the weights are those behind it.
+        while progress.step < self._limit and not (
+            (ctx.stop_requested is not None or self._dead.ends) and self._behind is None
+        ):
+            if holds(ctx) and self._behind is None:
+                await hold(ctx, partial(self._save, progress), unsaved=0 < progress.step != progress.saved)
+                continue  # a stop may have been asked for meanwhile
+            await self._step(progress)
+            await asyncio.sleep(0)  # a backend whose calls are done at once would never let others run
+
+    async def _estimate(self, progress: LoopProgress) -> Mapping[str, float] | None:
         """The backend's estimate of the remaining steps, from the first batch, or from an upper bound of it if it
         is sampled; None without one.
 
@@ -195,19 +184,20 @@ class TrainingLoop:
         told = {**expected, "steps": steps}
         return told if scoring is None else {**told, "scoring_seconds": scoring}
 
-    def _result(self, progress: _Progress, status: Status, reason: str | None) -> RunResult:
+    def _result(self, progress: LoopProgress, status: Status, reason: str | None) -> RunResult:
         ctx = self.ctx
         if reason is None and progress.step < self._total:
             reason = ctx.stop_requested or "max_steps"
         ctx.log.info(
             "training.finished", step=progress.step, status=status, reason=reason, **progress.metrics
         )
+        saved = progress.checkpoint
         return RunResult(
             status=status,
             steps=progress.step,
             run_id=ctx.run_id,
             stop_reason=reason,
-            final_checkpoint=(saved := progress.checkpoint) and place_of(saved, ctx.run_dir),
+            final_checkpoint=None if saved is None else place_of(saved, ctx.run_dir),
             metrics=progress.metrics,
             usage=Usage(
                 trained_tokens=progress.tokens,
@@ -219,7 +209,7 @@ class TrainingLoop:
 
     # --- one step -------------------------------------------------------------------------------------------------
 
-    async def _step(self, progress: _Progress) -> None:
+    async def _step(self, progress: LoopProgress) -> None:
         ctx, index = self.ctx, progress.step
         started = time.perf_counter()
         ctx.heartbeat()
@@ -263,7 +253,7 @@ class TrainingLoop:
             return error
         return None
 
-    async def _after(self, progress: _Progress) -> None:
+    async def _after(self, progress: LoopProgress) -> None:
         """Start to score, and save, where it is time.
 
         Scorings come first, and end whenever they do: a checkpoint says which of them were still under way, its own step's
@@ -407,7 +397,7 @@ class TrainingLoop:
             found = await measure(step, last=step == self._limit)
         return {name: float(value) for name, value in found.items()}
 
-    def _log(self, progress: _Progress, seconds: float, tokens: int) -> None:
+    def _log(self, progress: LoopProgress, seconds: float, tokens: int) -> None:
         every = self.algorithm.config.log_every
         if progress.step % every == 0 or progress.step == self._limit:
             self.ctx.log.info(
@@ -429,7 +419,7 @@ class TrainingLoop:
         await evaluate.submit(step, snapshot)
         self.ctx.heartbeat()
 
-    async def _save(self, progress: _Progress) -> None:
+    async def _save(self, progress: LoopProgress) -> None:
         ctx = self.ctx
         loop = {
             "step": progress.step,
@@ -453,11 +443,11 @@ class TrainingLoop:
         ctx.log.info("checkpoint.saved", step=progress.step, directory=str(checkpoint.directory))
         await ctx.hooks.emit("evsys_checkpoint_saved", ctx=ctx, checkpoint=checkpoint)
 
-    def _resumed(self) -> _Progress:
+    def _resumed(self) -> LoopProgress:
         """The step that this attempt starts at: 0, or that of its checkpoint."""
         ctx, restored = self.ctx, self.ctx.checkpoints.restored
         if restored is None:
-            return _Progress(state=self._state())
+            return LoopProgress(state=self._state())
         loop = restored.loop
         then = loop.get("data", {}).get("fingerprint")
         if then is not None and then != ctx.data.fingerprint:
@@ -473,7 +463,7 @@ class TrainingLoop:
             self._warn(self._schedule.change_since(loop["schedule"], restored.step))
         self._trend.load(loop.get("trend", ()))
         self._dead.load(loop.get("dead", ()))
-        return _Progress(
+        return LoopProgress(
             step=restored.step,
             saved=restored.step,
             metrics={name: value for name, value in loop.get("metrics", {}).items() if value is not None},
