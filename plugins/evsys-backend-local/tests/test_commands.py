@@ -79,3 +79,15 @@ def test_export_merges_prints_the_folder_and_tells_its_progress_apart(run, home,
     assert told["merged"] == "nothing"
     assert told["folder"] == str(tmp_path / "out")
     assert json.loads(run("check", tmp_path / "out", "--json").stdout)["supported"]
+
+
+def test_kernel_prints_the_measured_kernels_and_the_fastest(run, tmp_path, monkeypatch):
+    from evsys_backend_local import kernels
+
+    monkeypatch.setenv("EVSYS_CACHE", str(tmp_path))
+    monkeypatch.setattr(kernels, "candidates", lambda: ("Haswell",))
+    monkeypatch.setattr(kernels, "_measured", {None: 0.02, "Haswell": 0.01}.__getitem__)
+    lines = run("kernel").output.splitlines()
+    assert lines[1:3] == ["default  20.0 ms", "Haswell  10.0 ms"]
+    assert lines[3].startswith("Later commands use Haswell; noted in ")
+    assert json.loads(run("kernel", "--json").output)["kernel"] == "Haswell"

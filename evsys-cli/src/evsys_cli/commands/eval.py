@@ -132,6 +132,9 @@ def run(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
 def _score(
     model: str, benchmarks: tuple[str, ...], *, as_json: bool, quiet: bool, seed: int, **options: Any
 ) -> int:
+    from evsys_runtime.blas_kernel import use_kernel
+
+    use_kernel()  # before anything imports numpy
     from evsys import use_registry
     from evsys_cli.project import known_here
     from evsys_runtime.data.scope import DataScope, use_scope

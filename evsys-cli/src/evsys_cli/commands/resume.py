@@ -60,11 +60,14 @@ def resume(
     EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the one before.
     The exit codes are those of `evsys run`; it is also 0 if there is nothing to do.
     """
+    from evsys_runtime.blas_kernel import use_kernel
+
+    directory = _directory(experiment, records)
+    use_kernel(directory)  # before anything imports numpy
     from evsys_cli.running import carry_out
     from evsys_runtime.experiment import Experiment
 
     flags = changed(fail_fast=fail_fast, no_cache=no_cache)
-    directory = _directory(experiment, records)
     found = (Experiment.fork if fork else Experiment.resume)(
         directory, overrides=overrides, quiet=quiet, **flags
     )
@@ -93,6 +96,7 @@ def telling_of(experiment: Experiment, *, quiet: bool) -> Experiment:
 def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Experiment:
     """The newest run of an experiment file, as it is now and with the same `--set` options, that isn't complete."""
     from evsys_record.hashing import digest_bytes
+    from evsys_runtime.blas_kernel import use_kernel
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment import Experiment
     from evsys_runtime.experiment.resume.unfinished import newest_unfinished
@@ -105,6 +109,7 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
         overrides=overrides,
         tell=_warn,
     )
+    use_kernel(directory)  # before anything imports numpy
     return Experiment.resume(directory, overrides=hidden_overrides(overrides), **options)
 
 

@@ -46,6 +46,10 @@ def run(
     wrong, 5 stopped by the budget, 130 interrupted, 128 and its number for another signal. An interrupted run
     keeps its results so far, with the status `cancelled`; `evsys resume` continues it.
     """
+    from evsys_runtime.blas_kernel import use_kernel
+
+    if not resume:
+        use_kernel()  # before anything imports numpy
     from evsys_cli.running import carry_out
     from evsys_runtime.experiment import Experiment
 

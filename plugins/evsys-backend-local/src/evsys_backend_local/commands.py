@@ -106,6 +106,25 @@ def check_command(model: str, *, context: int | None, as_json: bool) -> None:
         raise click.exceptions.Exit(_UNSUPPORTED)
 
 
+@models.command("kernel")
+@json_option
+def kernel_command(*, as_json: bool) -> None:
+    """Measure which OpenBLAS kernel is the fastest on this machine; `run`, `eval` and `serve` use it from then on.
+
+    OPENBLAS_CORETYPE, if set, takes precedence, and a resumed experiment keeps its kernel.
+    """
+    from evsys_backend_local.kernels import choose_kernel
+
+    choice = choose_kernel()
+    if as_json:
+        print_json({"kernel": choice.kernel, "seconds": choice.seconds, "file": str(choice.path)})
+        return
+    rows = [(name, f"{1000 * seconds:.1f} ms") for name, seconds in choice.seconds.items()]
+    for line in column_lines(("kernel", "CPU"), rows):
+        echo(line)
+    echo(f"Later commands use {choice.kernel or 'the default'}; noted in {choice.path}")
+
+
 @models.command("export")
 @click.argument("source")
 @click.argument("folder", type=click.Path(path_type=Path))

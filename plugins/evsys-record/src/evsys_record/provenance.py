@@ -16,7 +16,13 @@ from evsys_record.hashing import digest_bytes
 __all__ = ["collect", "evsys_distributions", "git_state"]
 
 _LIBRARIES = ("attrs", "cattrs", "jinja2", "numpy", "pluggy", "ruamel.yaml", "structlog", "tokenizers")
-_VARIABLES = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED")
+_VARIABLES = (
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONHASHSEED",
+)
 _GIT_SECONDS = 20.0
 
 

@@ -95,8 +95,10 @@ def serve(
     import asyncio
 
     from evsys_record.files import make_directory
+    from evsys_runtime.blas_kernel import use_kernel
     from evsys_runtime.logging import configure, run_logger
 
+    use_kernel()  # before anything imports numpy
     settings = {name: json_or_text(text) for name, text in named_texts(params)}
     log = run_logger(
         make_directory(directory) / "server.log.jsonl", configure(console_level=None if quiet else "info")
