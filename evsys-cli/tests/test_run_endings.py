@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from evsys_cli.running import _interrupted
+from evsys_cli.running import _report_interruption
 from evsys_runtime.experiment.result_schemas import validate_result
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and descriptors")
@@ -139,7 +139,7 @@ def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, na
 def test_on_a_terminal_an_interruption_is_told_below_the_live_line(terminal, monkeypatch, capsys):
     result = SimpleNamespace(status="cancelled", directory="over there", dry=False, arms=())
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
-    assert _interrupted(result, 130, KeyboardInterrupt(), as_json=False) == 130
+    assert _report_interruption(result, 130, KeyboardInterrupt(), as_json=False) == 130
     said = "Interrupted; cancelled, record: over there\nTo resume: evsys resume 'over there'\n"
     assert capsys.readouterr().err == "\n" * terminal + said
 
@@ -152,7 +152,7 @@ def test_an_interruption_tells_what_runs_have_kept(capsys):
     saved = arm("a-s0", steps=12, saved="checkpoints/10")
     arms = [saved, arm("b-s0", steps=1), arm("c-s0"), arm("d-s0", "completed", 9), *[saved] * 5]
     result = SimpleNamespace(status="cancelled", directory="there", dry=False, arms=arms)
-    _interrupted(result, 130, KeyboardInterrupt(), as_json=False)
+    _report_interruption(result, 130, KeyboardInterrupt(), as_json=False)
     lines = capsys.readouterr().err.splitlines()[1:-1]
     assert lines[:2] == [
         "a-s0 resumes from step 10 of the 12 steps it made",

@@ -55,18 +55,18 @@ def imports_of(
     Raises:
         RuntimeError: the process failed, as when a plugin ends it or doesn't end.
     """
-    found = _seen(distribution, wanted, timeout_seconds)
+    found = _measure_imports(distribution, wanted, timeout_seconds)
     if any(one.seconds > QUICK_SECONDS for one in found.values()):
         with tempfile.TemporaryDirectory(prefix="evsys-compiled-") as folder:
             for _ in range(2):
-                again = _seen(distribution, wanted, timeout_seconds, compiled=folder)
+                again = _measure_imports(distribution, wanted, timeout_seconds, compiled=folder)
         found = {
             key: replace(one, seconds=min(one.seconds, again[key].seconds)) for key, one in found.items()
         }
     return found
 
 
-def _seen(
+def _measure_imports(
     distribution: str, wanted: Collection[Key] | None, timeout_seconds: float, *, compiled: str | None = None
 ) -> dict[Key, Import]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}

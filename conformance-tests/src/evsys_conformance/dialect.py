@@ -24,10 +24,10 @@ _LARGEST = 1_000_000
 
 def property_of(schema: Schema, name: str) -> Schema:
     """The schema of a property, references followed."""
-    return _resolved(schema["properties"][name], schema)
+    return _resolve(schema["properties"][name], schema)
 
 
-def _resolved(schema: Schema, root: Schema) -> Schema:
+def _resolve(schema: Schema, root: Schema) -> Schema:
     while "$ref" in schema:
         found: Any = root
         for part in schema["$ref"].removeprefix("#").strip("/").split("/"):
@@ -44,7 +44,7 @@ def _resolved(schema: Schema, root: Schema) -> Schema:
 def accepts(schema: Schema, value: Any, root: Schema | None = None) -> bool:
     """True when `value` is allowed by `schema`. Words that say nothing about validity are passed over."""
     root = schema if root is None else root
-    schema = _resolved(schema, root)
+    schema = _resolve(schema, root)
     tests: list[Callable[[Schema, Any, Schema], bool]] = [
         _type,
         _choice,
@@ -157,12 +157,12 @@ def _combined(schema: Schema, value: Any, root: Schema) -> bool:
 def values(schema: Schema, root: Schema | None = None, depth: int = 0) -> st.SearchStrategy[Any]:
     """A strategy of values that `schema` accepts."""
     root = schema if root is None else root
-    schema = _resolved(schema, root)
-    drawn = _drawn(schema, root, depth)
+    schema = _resolve(schema, root)
+    drawn = _draw(schema, root, depth)
     return drawn.filter(lambda value: accepts(schema, value, root))
 
 
-def _drawn(schema: Schema, root: Schema, depth: int) -> st.SearchStrategy[Any]:
+def _draw(schema: Schema, root: Schema, depth: int) -> st.SearchStrategy[Any]:
     if "const" in schema:
         return st.just(schema["const"])
     if "enum" in schema:

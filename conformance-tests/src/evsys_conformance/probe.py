@@ -37,7 +37,7 @@ def main(task: Mapping[str, Any]) -> None:
                 continue
             names = {"kind": entry.kind, "name": entry.qualified, "label": str(entry)}
             _tell(file, names)
-            _tell(file, {**names, **_seen(registry, entry, frozenset(task["heavy"]))})
+            _tell(file, {**names, **_measure_import(registry, entry, frozenset(task["heavy"]))})
 
 
 def _tell(file: Any, record: Mapping[str, Any]) -> None:
@@ -45,7 +45,7 @@ def _tell(file: Any, record: Mapping[str, Any]) -> None:
     file.flush()
 
 
-def _seen(registry: Registry, entry: PluginEntry, heavy: frozenset[str]) -> dict[str, Any]:
+def _measure_import(registry: Registry, entry: PluginEntry, heavy: frozenset[str]) -> dict[str, Any]:
     before = set(sys.modules)
     with blocked() as tried:
         with _prints() as said:

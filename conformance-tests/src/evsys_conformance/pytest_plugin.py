@@ -177,7 +177,7 @@ def owner_of(item: pytest.Item) -> tuple[str, str]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Any:
     """Limit the time in which a plugin is loaded and made."""
-    with _limited(item):
+    with _time_limit(item):
         return (yield)
 
 
@@ -185,7 +185,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Any:
 def pytest_runtest_call(item: pytest.Item) -> Any:
     """Limit the time of a check, and let a plugin's exception fail one check: others that meet the same are skipped."""
     try:
-        with _limited(item):
+        with _time_limit(item):
             return (yield)
     except (Exception, SystemExit) as exc:  # as evsys.errors.PLUGIN_FAILURES has it
         if HUNG not in item.config.stash or not _is_ours(item):
@@ -204,7 +204,7 @@ def _is_ours(item: pytest.Item) -> bool:
 
 
 @contextmanager
-def _limited(item: pytest.Item) -> Iterator[None]:
+def _time_limit(item: pytest.Item) -> Iterator[None]:
     hung = item.config.stash.get(HUNG, None)
     watchdog = item.config.stash.get(_WATCHDOG, None)
     if hung is None or not _is_ours(item):

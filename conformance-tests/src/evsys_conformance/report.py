@@ -104,11 +104,11 @@ class Report:
         if report.when == "call":
             entry.seconds = round(report.duration, 4)
         if report.failed:
-            entry.outcome, entry.reason = "failed", _why(report, place)
+            entry.outcome, entry.reason = "failed", _reason(report, place)
         elif hasattr(report, "wasxfail"):
             entry.outcome, entry.reason = "xfailed", report.wasxfail
         elif report.skipped:
-            entry.outcome, entry.reason = "skipped", _skipped(report)
+            entry.outcome, entry.reason = "skipped", _skip_reason(report)
         elif report.when == "call":
             entry.outcome = "passed"
 
@@ -207,22 +207,22 @@ def _reasons(skipped: list[Outcome]) -> Iterator[str]:
         names = list(dict.fromkeys(entry.label for entry in entries))
         more = f" and {len(names) - _PLUGINS_SHOWN} more" if len(names) > _PLUGINS_SHOWN else ""
         text = f"{reason} [{', '.join(names[:_PLUGINS_SHOWN])}{more}]"
-        yield from _wrapped(f"  {len(entries):>4}  ", text)
+        yield from _wrap(f"  {len(entries):>4}  ", text)
 
 
 def _nothing_tried(untried: dict[str, list[str]], *, all_of_them: bool) -> Iterator[str]:
     for name, reasons in untried.items():
-        yield from _wrapped("", f"NOTHING TRIED of what {name} does: {'; '.join(reasons)}")
+        yield from _wrap("", f"NOTHING TRIED of what {name} does: {'; '.join(reasons)}")
     if all_of_them:
         text = (
             "NOT PASSED: no check saw a plugin do anything. Give the suite what it needs: --evsys-live where there is a "
             "service, or in the plugin's class what the reasons above name, as conformance = {'params': {...}, ...}, or a "
             "subclass of the suite's class with fixtures (docs/reference/conformance.md)."
         )
-        yield from _wrapped("", text)
+        yield from _wrap("", text)
 
 
-def _wrapped(first: str, text: str) -> list[str]:
+def _wrap(first: str, text: str) -> list[str]:
     return wrap(
         text,
         WIDTH,
@@ -233,7 +233,7 @@ def _wrapped(first: str, text: str) -> list[str]:
     )
 
 
-def _why(report: pytest.TestReport, place: str | None) -> str:
+def _reason(report: pytest.TestReport, place: str | None) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is None:
         return str(report.longrepr)
@@ -243,7 +243,7 @@ def _why(report: pytest.TestReport, place: str | None) -> str:
     return f"{message} ({place or f'{crash.path}:{crash.lineno}'})"
 
 
-def _skipped(report: pytest.TestReport) -> str:
+def _skip_reason(report: pytest.TestReport) -> str:
     place = report.longrepr
     return str(place[2] if isinstance(place, tuple) else place).removeprefix("Skipped: ")
 

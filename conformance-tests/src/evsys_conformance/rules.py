@@ -23,7 +23,7 @@ def is_own_rule(config: type, tree: Mapping[str, Any], problem: Problem) -> bool
         value = value[key] if not isinstance(value, Mapping) or key in value else None
     if not path or (isinstance(value, Mapping) and not problem.message.startswith("expected")):
         return True
-    return str(path[0]) in set(_ruled(config))
+    return str(path[0]) in set(_validated_names(config))
 
 
 def fields_read_more_widely(config: Any) -> frozenset[str]:
@@ -73,10 +73,10 @@ def _keys(path: str) -> list[str | int]:
     return [name or quoted if not index else int(index) for name, index, _, quoted in found]
 
 
-def _ruled(config: Any) -> Iterator[str]:
+def _validated_names(config: Any) -> Iterator[str]:
     """Names of the fields that validators of their own look at, also by those of a Config inside them."""
     for field in getattr(config, "__attrs_attrs__", ()):
-        inside = any(True for part in _configs(field.type) if any(_ruled(part)))
+        inside = any(True for part in _configs(field.type) if any(_validated_names(part)))
         if inside or any(
             not type(rule).__module__.startswith("attr") for rule in _validators(field.validator)
         ):

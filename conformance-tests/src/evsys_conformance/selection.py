@@ -82,10 +82,10 @@ def select(wanted: Iterable[str]) -> Selection:
 def _no_plugin(distribution: str, plugin: str, offered: set[str]) -> str:
     near = get_close_matches(plugin, offered, n=1)
     hint = f"did you mean '{distribution}/{near[0]}'?" if near else f"it offers {', '.join(sorted(offered))}"
-    return f"{distribution} offers no plugin {plugin!r}, so there is nothing to check; {hint}{_left_out()}"
+    return f"{distribution} offers no plugin {plugin!r}, so there is nothing to check; {hint}{_disabled_reminder()}"
 
 
-def _left_out() -> str:
+def _disabled_reminder() -> str:
     """A reminder of the lists that keep plugins from being seen."""
     lists = [name for name in ("EVSYS_PLUGINS_ALLOW", "EVSYS_PLUGINS_DENY") if os.environ.get(name)]
     return f" ({' and '.join(lists)} may leave it out)" if lists else ""
@@ -96,4 +96,4 @@ def _nothing(name: str, distributions: set[str]) -> str:
     known = ", ".join(sorted(distributions)) or "none at all"
     hint = f"did you mean {near[0]!r}?" if near else f"with entry points: {known}"
     what = "no distribution" if name == ALL else f"no installed distribution called {name!r}"
-    return f"{what} has evsys entry points, so there is nothing to check; {hint}{_left_out()}"
+    return f"{what} has evsys entry points, so there is nothing to check; {hint}{_disabled_reminder()}"

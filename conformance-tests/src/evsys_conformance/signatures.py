@@ -29,7 +29,7 @@ class Method:
         self.bare = not isinstance(plugin, type)
         self._protocol = protocol
         self._asked = getattr(protocol, name)
-        self._own, self._has_self = (plugin, False) if self.bare else _found(plugin, name)
+        self._own, self._has_self = (plugin, False) if self.bare else _find_attribute(plugin, name)
 
     @property
     def wanted(self) -> str:
@@ -98,13 +98,13 @@ def methods_of(kind: str, plugin: Any) -> list[Method]:
             if (
                 public
                 and inspect.isfunction(value)
-                and (not isinstance(plugin, type) or _found(plugin, name)[0])
+                and (not isinstance(plugin, type) or _find_attribute(plugin, name)[0])
             ):
                 found.append(Method(protocol, name, plugin))
     return found
 
 
-def _found(plugin: type, name: str) -> tuple[Any, bool]:
+def _find_attribute(plugin: type, name: str) -> tuple[Any, bool]:
     """The attribute of a class by name, and whether the object is its first argument."""
     for base in plugin.__mro__:
         if name in vars(base):

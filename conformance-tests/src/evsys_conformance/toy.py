@@ -69,10 +69,10 @@ def as_dataset(data: Any, shape: str) -> Any:
             seen=data,
             wanted="a list of rows, or evsys.protocols.Dataset",
         )
-    return Rows(_typed(row, shape, i) if isinstance(row, Mapping) else row for i, row in enumerate(data))
+    return Rows(_typed_row(row, shape, i) if isinstance(row, Mapping) else row for i, row in enumerate(data))
 
 
-def _typed(row: Mapping[str, Any], shape: str, index: int) -> Any:
+def _typed_row(row: Mapping[str, Any], shape: str, index: int) -> Any:
     try:
         from evsys_runtime.data.parse import RowProblem, parse_row
     except ImportError:

@@ -107,24 +107,24 @@ class HookManager:
 
     async def emit(self, hook: str, /, **arguments: Any) -> list[Any]:
         """Call every listener, in the order of registration, and return the results that aren't None."""
-        results = [await self._tell(listener, hook, arguments) for listener in self._heard_by(hook)]
+        results = [await self._tell(listener, hook, arguments) for listener in self._implementations(hook)]
         return [result for result in results if result is not None]
 
     async def first(self, hook: str, /, **arguments: Any) -> Any:
         """Ask the listeners in turn and return the first result that isn't None, or None."""
-        for listener in self._heard_by(hook):
+        for listener in self._implementations(hook):
             result = await self._tell(listener, hook, arguments)
             if result is not None:
                 return result
         return None
 
-    def _heard_by(self, hook: str) -> Iterator[pluggy.HookImpl]:
+    def _implementations(self, hook: str) -> Iterator[pluggy.HookImpl]:
         if hook not in hookspecs.HOOKS:
             raise PluginContractError(f"there is no hook {hook!r}", hint=closest(hook, hookspecs.HOOKS))
         if self._closed:
             return
         if self._parent:
-            yield from self._parent._heard_by(hook)  # noqa: SLF001 - its own kind
+            yield from self._parent._implementations(hook)  # noqa: SLF001 - its own kind
         caller: pluggy.HookCaller = getattr(self._listeners.hook, hook)
         yield from sorted(caller.get_hookimpls(), key=lambda listener: listener.trylast - listener.tryfirst)
 
@@ -134,7 +134,7 @@ class HookManager:
             everything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
             names = arguments if everything else [p.name for p in parameters if p.name in arguments]
             result = listener.function(**{name: arguments[name] for name in names})
-            return await self._awaited(result, listener, hook) if inspect.isawaitable(result) else result
+            return await self._await_result(result, listener, hook) if inspect.isawaitable(result) else result
         except PLUGIN_FAILURES as exc:
             if isinstance(exc, _HungError):
                 why: str | None = f"{hook} didn't come back within {self._seconds:g} s"
@@ -151,7 +151,7 @@ class HookManager:
                 )
             return None
 
-    async def _awaited(self, result: Awaitable[Any], listener: pluggy.HookImpl, hook: str) -> Any:
+    async def _await_result(self, result: Awaitable[Any], listener: pluggy.HookImpl, hook: str) -> Any:
         if self._seconds is None:
             return await result
         import asyncio

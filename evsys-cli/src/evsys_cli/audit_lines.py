@@ -47,10 +47,10 @@ def _rows(part: str, about: str, checks: list[AuditCheck]) -> Iterator[list[str]
         yield [part, about, "ok", str(counts["ok"])]
     for check in checks:
         if check.state != "ok":
-            yield [part, about, _WORDS[check.state], f"{check.name}: {_why(check)}"]
+            yield [part, about, _WORDS[check.state], f"{check.name}: {_reason(check)}"]
 
 
-def _why(check: AuditCheck) -> str:
+def _reason(check: AuditCheck) -> str:
     if check.detail is not None:
         return check.detail
     within = "" if not check.tolerance else f" (within {check.tolerance:.2g})"

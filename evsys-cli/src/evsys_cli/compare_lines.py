@@ -59,10 +59,10 @@ def _configs(found: Comparing) -> Iterator[str]:
         shared &= set(arms.differences)
     first = found.arms[0].differences if found.arms else ()
     common = [difference for difference in first if difference in shared]
-    yield from (_changed(difference) for difference in common)
+    yield from (_difference_text(difference) for difference in common)
     for arms in found.arms:
         name = arms.one if arms.one == arms.other else f"{arms.one} -> {arms.other}"
-        yield from (f"{name}: {_changed(each)}" for each in arms.differences if each not in shared)
+        yield from (f"{name}: {_difference_text(each)}" for each in arms.differences if each not in shared)
     if not any(arms.differences for arms in found.arms):
         whole = not (found.only_one or found.only_other)
         yield f"no key of the config differs{'' if whole else ' of the arms that both have'}"
@@ -71,7 +71,7 @@ def _configs(found: Comparing) -> Iterator[str]:
             yield f"only in {label}: {', '.join(names)}"
 
 
-def _changed(difference: Difference) -> str:
+def _difference_text(difference: Difference) -> str:
     return f"{difference.path}: {difference.one or 'not set'} -> {difference.other or 'not set'}"
 
 

@@ -92,13 +92,15 @@ class LazyGroup(GuidedGroup):
         width = max(map(len, COMMANDS))  # the columns of all groups begin at the same place
         for heading, commands in GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), _described(info)) for name, info in commands.items()])
+                formatter.write_dl(
+                    [(name.ljust(width), _command_help(info)) for name, info in commands.items()]
+                )
         if brought := brought_commands():
             with formatter.section("Commands of plugins"):
                 formatter.write_dl(list(brought.items()))
 
 
-def _described(info: CommandInfo) -> str:
+def _command_help(info: CommandInfo) -> str:
     """The help of a command and, if its distribution isn't installed, how to get it; found without importing it."""
     if info.distribution is None or _is_importable(info.distribution.replace("-", "_")):
         return info.help

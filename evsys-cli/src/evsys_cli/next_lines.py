@@ -29,7 +29,7 @@ def next_lines(found: Next) -> Iterator[str]:
         if step.checkpoint is not None:
             yield f"   the selected checkpoint so far is {step.checkpoint}"
         yield f"   costs {money_words(step.cost_usd)}, {time_words(step.seconds)}; yields about {_information(step)}"
-        yield f"   {_how(step, place)}"
+        yield f"   {_step_command(step, place)}"
     if len(found.steps) < found.total:
         yield f"{len(found.steps)} of {found.total}; --limit 0 lists all"
 
@@ -45,7 +45,7 @@ def _point(point: SettlingPoint) -> str:
     return f"{point.effect:g}: {', '.join(part for part in parts if part)}"
 
 
-def _how(step: NextStep, place: int) -> str:
+def _step_command(step: NextStep, place: int) -> str:
     if step.command is not None:
         return step.command
     if step.config is not None:

@@ -138,7 +138,7 @@ def _design(design: Design) -> Iterator[str]:
     yield f"  {of}, {_count(design.runs, 'run')} an arm, each at p <= {design.level:.2g}{look}"
     yield from (f"  {line}" for line in _power(design))
     if design.margin:
-        yield f"  {_wanted(design)}"
+        yield f"  {_power_sentence(design)}"
     if design.baseline_score is not None:
         yield (
             f"  the baseline has {number(design.baseline_score)} on record; {design.tasks_at_floor} tasks are at the floor, "
@@ -190,7 +190,7 @@ def _range(ends: tuple[float, float]) -> str:
     return f"{ends[0]:.2g} to {ends[1]:.2g}"
 
 
-def _wanted(design: Design) -> str:
+def _power_sentence(design: Design) -> str:
     """Whether the design can detect the minimum effect, and which design could."""
     seen, margin, needed = design.smallest_detectable_effect, design.margin or 0.0, []
     if design.asked in ("no_worse", "equal"):

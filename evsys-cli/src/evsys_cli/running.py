@@ -35,15 +35,15 @@ def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
     except AbandonRequest:
         _leave(experiment)
     except (KeyboardInterrupt, asyncio.CancelledError) as exc:
-        return _interrupted(experiment.result, INTERRUPTED, exc, as_json=as_json)
+        return _report_interruption(experiment.result, INTERRUPTED, exc, as_json=as_json)
     except TerminationRequest as exc:
-        return _interrupted(experiment.result, exc.exit_code, exc, as_json=as_json)
+        return _report_interruption(experiment.result, exc.exit_code, exc, as_json=as_json)
     except Exception:
         if experiment.result is not None:
             with telling():
                 echo(f"{experiment.result.status}; record: {experiment.result.directory}", err=True)
         raise
-    code = _printed(result, as_json=as_json, verbose=verbose)
+    code = _print_result(result, as_json=as_json, verbose=verbose)
     if not experiment.nothing_to_do:
         return code
     with telling():
@@ -65,7 +65,9 @@ def to_go_on(experiment: str) -> str:
     return f"To resume: evsys resume {shlex.quote(experiment)}"
 
 
-def _interrupted(result: ExperimentResult | None, code: int, cause: BaseException, *, as_json: bool) -> int:
+def _report_interruption(
+    result: ExperimentResult | None, code: int, cause: BaseException, *, as_json: bool
+) -> int:
     """Print where the results so far are kept."""
     if result is None:
         from evsys_cli.errors import Interrupted
@@ -79,7 +81,7 @@ def _interrupted(result: ExperimentResult | None, code: int, cause: BaseExceptio
             for line in (*_where_runs_go_on(result), to_go_on(result.directory)):
                 echo(line, err=True)
     if as_json:
-        _printed(result, as_json=True)
+        _print_result(result, as_json=True)
     return code
 
 
@@ -98,7 +100,7 @@ def _where_runs_go_on(result: ExperimentResult) -> Iterator[str]:
         yield f"and {len(cut) - MOST_RUNS} more interrupted runs"
 
 
-def _printed(result: ExperimentResult, *, as_json: bool, verbose: bool = False) -> int:
+def _print_result(result: ExperimentResult, *, as_json: bool, verbose: bool = False) -> int:
     """Print the result, and return the exit code: what can't be printed is on record all the same."""
     try:
         if as_json:

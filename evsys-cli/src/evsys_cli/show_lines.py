@@ -65,24 +65,24 @@ def _ended_early_alone(found: Shown) -> bool:
 
 def _about(found: Shown) -> Iterator[str]:
     past = found.experiment
-    yield from _labelled("name", past.name)
-    yield from _labelled("about", past.description)
-    yield from _labelled("hypothesis", past.hypothesis)
-    yield from _labelled("status", _status(past))
+    yield from _label_lines("name", past.name)
+    yield from _label_lines("about", past.description)
+    yield from _label_lines("hypothesis", past.hypothesis)
+    yield from _label_lines("status", _status(past))
     if past.retracted is not None:
-        yield from _labelled("RETRACTED", f"{past.retracted} ({_moment(past.retracted_at or '')})")
+        yield from _label_lines("RETRACTED", f"{past.retracted} ({_moment(past.retracted_at or '')})")
     for mark in past.marks:
         if mark.kind != "retracted":  # which has a line of its own, with the time
-            yield from _labelled("caution", mark.says)
+            yield from _label_lines("caution", mark.says)
     for earlier in found.superseded:
-        yield from _labelled(
+        yield from _label_lines(
             "before", f"{earlier.verdict or 'no verdict'}: {earlier.reason} ({earlier.file}, superseded)"
         )
-    yield from _labelled("tags", ", ".join(past.tags))
-    yield from _labelled("goal", past.project_goal_id)
-    yield from _labelled("trains", _trains(past))
-    yield from _labelled("parent", " < ".join(found.ancestors))
-    yield from _labelled("children", ", ".join(found.children))
+    yield from _label_lines("tags", ", ".join(past.tags))
+    yield from _label_lines("goal", past.project_goal_id)
+    yield from _label_lines("trains", _trains(past))
+    yield from _label_lines("parent", " < ".join(found.ancestors))
+    yield from _label_lines("children", ", ".join(found.children))
 
 
 def _trains(past: PastExperiment) -> str:
@@ -147,50 +147,50 @@ def run_lines(found: Shown, *, verbose: bool) -> list[str]:
 
 def _about_run(run: ShownRun) -> Iterator[str]:
     past = run.past
-    yield from _labelled("status", past.status)
+    yield from _label_lines("status", past.status)
     trained = ", ".join(part for part in (past.algorithm, past.model, past.backend) if part)
-    yield from _labelled("trains", trained)
-    yield from _labelled(
+    yield from _label_lines("trains", trained)
+    yield from _label_lines(
         "arm", None if past.arm is None else f"{past.arm}, repeat {past.repeat}, seed {past.seed}"
     )
-    yield from _labelled("identity", past.identity)
-    yield from _labelled("data", past.data_hash)
+    yield from _label_lines("identity", past.identity)
+    yield from _label_lines("data", past.data_hash)
     for attempt in run.attempts:
         since = (
             "" if attempt.parent is None else f" from step {attempt.from_step} of attempt {attempt.parent}"
         )
         at = f", {_moment(attempt.started)}" if attempt.started else ""
-        yield from _labelled("attempt", f"{attempt.n}: {attempt.reason}{since}{at}")
+        yield from _label_lines("attempt", f"{attempt.n}: {attempt.reason}{since}{at}")
 
 
 def _of_result(run: ShownRun, *, verbose: bool) -> Iterator[str]:
     result = run.result
     assert result is not None
     steps = result.run.steps if result.run else 0
-    yield from _labelled("steps", f"{steps} in {result.seconds:.1f} s, {cost_words(result.usage)}")
+    yield from _label_lines("steps", f"{steps} in {result.seconds:.1f} s, {cost_words(result.usage)}")
     for line in second_model_lines([result]):
-        yield from _labelled("", line)
+        yield from _label_lines("", line)
     metrics = result.run.metrics if result.run else {}
-    yield from _labelled(
+    yield from _label_lines(
         "at the end", ", ".join(f"{name} {number(value)}" for name, value in metrics.items())
     )
     if result.run and result.run.selected_checkpoint is not None:
         selected = result.run.selected_checkpoint
-        yield from _labelled("checkpoint", f"{selected.checkpoint}: {checkpoint_words(selected)}")
+        yield from _label_lines("checkpoint", f"{selected.checkpoint}: {checkpoint_words(selected)}")
     for evaluation in result.evaluations:
-        yield from _labelled("scored", evaluation_line(evaluation))
+        yield from _label_lines("scored", evaluation_line(evaluation))
     if result.run and result.run.stop_reason:
-        yield from _labelled("stopped", result.run.stop_reason)
+        yield from _label_lines("stopped", result.run.stop_reason)
     if result.failure is not None:
         failure = result.failure
-        yield from _labelled("failure", f"{failure.boundary}: {failure.placed}")
-        yield from _labelled("", failure.hint)
+        yield from _label_lines("failure", f"{failure.boundary}: {failure.placed}")
+        yield from _label_lines("", failure.hint)
         if verbose and failure.traceback:
             yield failure.traceback.rstrip()
     for line in health_lines({result.run_id: result.health} if result.health else {}):
-        yield from _labelled("health", line)
+        yield from _label_lines("health", line)
     for warning in result.warnings:
-        yield from _labelled("warning", warning)
+        yield from _label_lines("warning", warning)
 
 
 def _files(files: Iterable[RecordFile]) -> Iterator[str]:
@@ -206,6 +206,6 @@ def _size(count: int) -> str:
     return f"{count / 1000:.1f} kB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
 
 
-def _labelled(label: str, text: str | None) -> Iterator[str]:
+def _label_lines(label: str, text: str | None) -> Iterator[str]:
     if text:
         yield f"{label:<{_LABEL}} {text}"

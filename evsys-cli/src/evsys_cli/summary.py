@@ -59,13 +59,13 @@ def summary_lines(
         without: how many runs of an arm have no result.
     """
     conclusion = result.conclusion
-    lines = ["", *_compared(conclusion, width)]
+    lines = ["", *_comparison_lines(conclusion, width)]
     for table in score_tables(result.arms, without):
-        lines += [*_laid_out(table, width), ""]
+        lines += [*_layout(table, width), ""]
     for matrix in conclusion.forgetting:
-        lines += [*_laid_out(forgetting_table(matrix), width), ""]
+        lines += [*_layout(forgetting_table(matrix), width), ""]
     for table in breakdown_tables(result.arms, conclusion.metric):
-        lines += [*_laid_out(table, width, most=MOST_LABELS), ""]
+        lines += [*_layout(table, width, most=MOST_LABELS), ""]
     if verbose:
         lines += [*_every_scoring(result.arms), ""]
     wrong = [*_failed_runs(result.arms), *_failed_scorings(result.arms), *_stopped_early(result)]
@@ -102,13 +102,13 @@ def _worse_at_the_end(conclusion: Conclusion) -> list[str]:
     return [*lines[:MOST_RUNS], *([f"and {more} more in conclusion.md"] if more > 0 else [])]
 
 
-def _laid_out(table: Table, width: int, *, most: int | None = None) -> list[str]:
+def _layout(table: Table, width: int, *, most: int | None = None) -> list[str]:
     lines = table_lines(table.title, table.columns, table.rows[:most], width=width)
     more = len(table.rows) - len(table.rows[:most])
     return [*lines, f"  and {more} more in conclusion.md"] if more else lines
 
 
-def _compared(conclusion: Conclusion, width: int) -> Iterator[str]:
+def _comparison_lines(conclusion: Conclusion, width: int) -> Iterator[str]:
     """One arm in a sentence, or several in a table with their common values below."""
     compared = [c for c in conclusion.comparisons if c.effect is not None]
     if len(conclusion.comparisons) == 1:
@@ -118,7 +118,7 @@ def _compared(conclusion: Conclusion, width: int) -> Iterator[str]:
     elif compared:
         word = "higher" if conclusion.direction == "max" else "lower"
         yield f"{conclusion.metric}, {word} is better"
-        yield from _laid_out(comparison_table(conclusion), width)
+        yield from _layout(comparison_table(conclusion), width)
         methods: dict[str, list[str]] = {}
         for c in compared:
             methods.setdefault(f"{c.method}, {tasks_words(c)}, {c.reason}", []).append(c.arm)

@@ -34,20 +34,20 @@ def why_lines(found: Why) -> Iterator[str]:
         aim = f", minimum effect {found.minimum_effect:g}" if found.minimum_effect else ""
         better = "lower" if found.direction == "min" else "higher"
         yield f"  by {found.metric}, {better} is better, against {found.baseline}{aim}"
-    yield from _titled("numbers", list(_numbers(found.arms, found.failed)))
+    yield from _section("numbers", list(_numbers(found.arms, found.failed)))
     if found.confirmed is not None:
-        yield from _titled("on runs that had no part in the choice", list(_numbers([found.confirmed])))
+        yield from _section("on runs that had no part in the choice", list(_numbers([found.confirmed])))
     if len(found.looks) > 1:
-        yield from _titled("looks at this question", list(map(_look, found.looks)))
-    yield from _titled("checkpoints", found.checkpoints)
-    yield from _titled("what weakens it", found.weakened)
-    yield from _titled("what failed", list(_failures(found.failed)))
+        yield from _section("looks at this question", list(map(_look, found.looks)))
+    yield from _section("checkpoints", found.checkpoints)
+    yield from _section("what weakens it", found.weakened)
+    yield from _section("what failed", list(_failures(found.failed)))
     if found.parent is not None:
         verdict = with_marks(found.parent_verdict or "no verdict", found.parent_subject, found.parent_marks)
         title = f"against its parent {found.parent}, {verdict}"
-        yield from _titled(title, list(_changes(found.changed)))
+        yield from _section(title, list(_changes(found.changed)))
     if found.settle is not None:
-        yield from _titled("what would settle it", [found.settle])
+        yield from _section("what would settle it", [found.settle])
 
 
 def _look(look: Look) -> str:
@@ -59,7 +59,7 @@ def _look(look: Look) -> str:
     return f"{look.experiment_id}: {look.verdict or 'not concluded'}{effect}{p}{level}"
 
 
-def _titled(title: str, lines: Sequence[str]) -> Iterator[str]:
+def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield f"{title}:"
         yield from (f"  {line}" for line in lines)
@@ -69,7 +69,7 @@ def _numbers(arms: Sequence[WhyArm], failed: Sequence[WhyFailed] = ()) -> Iterat
     """Each outcome with its grounds and its arms; of many arms only the best."""
     groups: dict[tuple[str, ...], list[WhyArm]] = {}
     for each in arms:
-        groups.setdefault(_told_of(each, failed), []).append(each)
+        groups.setdefault(_arm_row(each, failed), []).append(each)
     grounds = {ground for *_, ground in groups if ground}
     once = len(grounds) == 1 and len(groups) > 1
     if once:
@@ -88,7 +88,7 @@ def _numbers(arms: Sequence[WhyArm], failed: Sequence[WhyFailed] = ()) -> Iterat
         yield f"and {left.total()} more arms, none better ({counted})"
 
 
-def _told_of(each: WhyArm, failed: Sequence[WhyFailed]) -> tuple[str, str, str]:
+def _arm_row(each: WhyArm, failed: Sequence[WhyFailed]) -> tuple[str, str, str]:
     """The outcome of an arm with its numbers, its grounds, and the basis of the claim.
 
     The reason for a missing score is omitted for an arm with failed runs, which are listed.

@@ -232,7 +232,7 @@ class AlgorithmConformance(PluginConformance):
     ) -> None:
         """Cancelled in the middle of a run, it ends as cancelled."""
         require(
-            run(_cancelled(make(), subject.name, dataset, tmp_path)),
+            run(_cancels(make(), subject.name, dataset, tmp_path)),
             "cancelled in the middle of a run, it continued for a second or hid it",
             wanted="CancelledError: `except Exception` lets it through, `except BaseException` and `except:` don't",
         )
@@ -310,7 +310,7 @@ class _Attempt:
         )
 
 
-async def _cancelled(algorithm: Any, name: str, data: Any, folder: Path) -> bool:
+async def _cancels(algorithm: Any, name: str, data: Any, folder: Path) -> bool:
     backend = mock_backend()
     model = _model(algorithm)
     inner = await backend.prepare(model, folder, 0)

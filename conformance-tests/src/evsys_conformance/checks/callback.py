@@ -119,12 +119,12 @@ class _Listening(EntryConformance):
     def test_what_it_hears_is_left_as_it_was(self, listener: HookManager, home: Path) -> None:
         """Listeners share what they hear: what they are given is the same afterwards."""
         told = arguments_of_all_hooks(home)
-        before = _shown(told)
+        before = _argument_texts(told)
         try:
             run(_tell_all(listener, home, told))
         except _ENDS:
             pytest.skip("after test_nothing_that_it_does_ends_a_run: it ends the process")
-        for (hook, name), text in _shown(told).items():
+        for (hook, name), text in _argument_texts(told).items():
             require(
                 text == before[hook, name],
                 f"it changed `{name}`, which all listeners of {hook} are given",
@@ -162,7 +162,7 @@ def _hooks_like(name: str) -> list[str]:
     return [by_name[found] for found in get_close_matches(plain, by_name, n=1, cutoff=0.7)]
 
 
-def _shown(told: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], str]:
+def _argument_texts(told: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], str]:
     """All arguments of all hooks as texts, by which changes are seen."""
     return {
         (hook, name): repr(value) for hook, arguments in told.items() for name, value in arguments.items()

@@ -97,7 +97,7 @@ class EntryConformance:
     @pytest.fixture
     def plugin(self, subject: Subject, params: Mapping[str, Any], home: Path) -> Any:
         """The object under test."""
-        return self._built(subject, params)
+        return self._build_plugin(subject, params)
 
     @pytest.fixture
     def make(self, subject: Subject, params: Mapping[str, Any], plugin: Any) -> Callable[[], Any]:
@@ -113,7 +113,7 @@ class EntryConformance:
 
         return another
 
-    def _built(self, subject: Subject, params: Mapping[str, Any]) -> Any:
+    def _build_plugin(self, subject: Subject, params: Mapping[str, Any]) -> Any:
         try:
             return subject.build(params)
         except PluginLoadError as exc:

@@ -55,7 +55,7 @@ class InferenceClientConformance(PluginConformance):
         """A client whose service can't be reached."""
         if "address" not in facts or subject.entry is None:
             pytest.skip(f"{_HOW_TO_FAIL} `failing`")
-        return self._built(subject, {**params, facts["address"]: closed_address()})
+        return self._build_plugin(subject, {**params, facts["address"]: closed_address()})
 
     @pytest.fixture
     def hanging(self, subject: Subject, params: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Any]:
@@ -63,7 +63,7 @@ class InferenceClientConformance(PluginConformance):
         if "address" not in facts or subject.entry is None:
             pytest.skip(f"{_HOW_TO_FAIL} `hanging`")
         with silent_address() as address:
-            yield self._built(subject, {**params, facts["address"]: address})
+            yield self._build_plugin(subject, {**params, facts["address"]: address})
 
     @check()
     def test_gives_as_many_completions_as_asked(

@@ -254,7 +254,7 @@ class PluginConformance(EntryConformance):
             wanted = "no secret: attrs.field(repr=False), dataclasses.field(repr=False), pydantic.SecretStr"
             require(_SECRET not in shows, "the repr of its Config shows a secret", seen=shows, wanted=wanted)
         if subject.entry is not None:
-            plugin = self._built(subject, given_params)
+            plugin = self._build_plugin(subject, given_params)
         require(
             _SECRET not in repr(plugin),
             "its repr shows a secret",

@@ -132,7 +132,7 @@ class SamplingClientConformance(PluginConformance):
     @check()
     def test_sampled_logprobs_are_those_recomputed(self, trial: Trial) -> None:
         """The logprob that comes with each sampled token is the model's own for that token there."""
-        sampled, again = run(_sampled(trial))
+        sampled, again = run(_sample_logprobs(trial))
         wrong = "the logprob of a sampled token isn't what compute_logprobs gives there (whatever the temperature)"
         require_close(sampled, again, wrong, **CLOSE)
 
@@ -332,7 +332,7 @@ async def _greedy(sampler: Any, prompt: list[int]) -> Any:
     return (await sampler.sample(prompt, _GREEDY)).sequences[0]
 
 
-async def _sampled(trial: Trial) -> tuple[list[float], list[float]]:
+async def _sample_logprobs(trial: Trial) -> tuple[list[float], list[float]]:
     """Logprobs of sampled tokens, and the same by a pass over prompt and sample."""
     sampled: list[float] = []
     again: list[float] = []

@@ -86,12 +86,12 @@ class SearchConformance(PluginConformance):
     def test_same_history_same_arms(self, plugin: Any, make: Callable[[], Any], space: Space) -> None:
         """Asked again, or by another object made alike, the same history gives the same arms: so a search resumes."""
         _, history = _search(plugin, space, rounds=2)
-        first = _listed(make().ask(copy.deepcopy(history), space))
+        first = _list_arms(make().ask(copy.deepcopy(history), space))
         asked_before = make()
         asked_before.ask([], space)
         for when, search in (("an object that was asked before", asked_before), ("another object", make())):
             require_equal(
-                _listed(search.ask(copy.deepcopy(history), space)),
+                _list_arms(search.ask(copy.deepcopy(history), space)),
                 first,
                 f"with the same history {when} proposes other arms",
             )
@@ -113,7 +113,7 @@ class SearchConformance(PluginConformance):
         """It proposes nothing once everything was tried."""
         arms, history = _search(plugin, few, rounds=_MOST_ROUNDS)
         require(
-            not _listed(plugin.ask(history, few)),
+            not _list_arms(plugin.ask(history, few)),
             f"in a space of 4 arms it goes on after {len(arms)}",
             seen=arms[-1:],
             wanted="[] when it is done",
@@ -130,7 +130,7 @@ class SearchConformance(PluginConformance):
     @check()
     def test_failed_arms_are_results(self, plugin: Any, space: Space) -> None:
         """Arms that failed, still run, or whose score isn't a number, are tried arms like others; the search continues."""
-        arms = _listed(plugin.ask([], space))
+        arms = _list_arms(plugin.ask([], space))
         for status, score in (
             ("failed", None),
             ("completed", None),
@@ -139,7 +139,7 @@ class SearchConformance(PluginConformance):
         ):
             history = [_entry(n, arm, score, status) for n, arm in enumerate(arms)]
             try:
-                _listed(plugin.ask(history, space))
+                _list_arms(plugin.ask(history, space))
             except Exception as exc:
                 breach(
                     f"with arms in its history that have no score it fails: {told_of(exc)}",
@@ -174,7 +174,7 @@ def _search(search: Any, space: Space, rounds: int = _ROUNDS) -> tuple[list[Any]
     arms: list[Any] = []
     history: list[dict[str, Any]] = []
     for _ in range(rounds):
-        proposed = _listed(search.ask(copy.deepcopy(history), space))
+        proposed = _list_arms(search.ask(copy.deepcopy(history), space))
         if not proposed:
             break
         history += [
@@ -197,7 +197,7 @@ def _entry(n: int, arm: Any, score: float | None, status: str = "completed") -> 
     }
 
 
-def _listed(arms: Sequence[Any]) -> list[Any]:
+def _list_arms(arms: Sequence[Any]) -> list[Any]:
     return [dict(arm) if isinstance(arm, Mapping) else arm for arm in arms]
 
 

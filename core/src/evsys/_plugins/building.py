@@ -44,7 +44,7 @@ def build(entry: PluginEntry, plugin: Any, params: Mapping[str, Any], path: str)
         return settings
     fields = _fields(config, settings) if config else {}
     if is_class:
-        return _made(entry, plugin, fields, path)
+        return _build_plugin(entry, plugin, fields, path)
     if given_when_called:
         given = fields or entry.params
         return _given_when_called(plugin, given) if given else plugin
@@ -74,7 +74,7 @@ def _fields(config: Any, settings: Any) -> dict[str, Any]:
     return values
 
 
-def _made(entry: PluginEntry, plugin: Any, fields: Mapping[str, Any], path: str) -> Any:
+def _build_plugin(entry: PluginEntry, plugin: Any, fields: Mapping[str, Any], path: str) -> Any:
     try:
         return plugin(**fields)
     except EvsysError:

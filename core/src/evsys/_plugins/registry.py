@@ -38,9 +38,11 @@ class Registry:
         deny: Iterable[str] = (),
         entry_points: Iterable[PluginEntry] | None = None,
     ) -> None:
-        from_env = _listed(os.environ.get("EVSYS_PLUGINS_ALLOW", "").split(","))
-        self._allow = (from_env or None) if allow is None else _listed(allow)
-        self._deny = _listed(deny) | _listed(os.environ.get("EVSYS_PLUGINS_DENY", "").split(","))
+        from_env = _canonical_names(os.environ.get("EVSYS_PLUGINS_ALLOW", "").split(","))
+        self._allow = (from_env or None) if allow is None else _canonical_names(allow)
+        self._deny = _canonical_names(deny) | _canonical_names(
+            os.environ.get("EVSYS_PLUGINS_DENY", "").split(",")
+        )
         self._given = None if entry_points is None else tuple(entry_points)
         self._installed: dict[tuple[str, str], list[PluginEntry]] | None = None
         self._blocked: list[PluginEntry] = []
@@ -217,7 +219,7 @@ def _require_kind(kind: str | None) -> None:
         raise not_found(kind, "", (), ())
 
 
-def _listed(names: Iterable[str]) -> frozenset[str]:
+def _canonical_names(names: Iterable[str]) -> frozenset[str]:
     """Names of plugins as they are matched: the distribution in its one spelling, the part after `:` or `/` as it is."""
     parts = [name.strip().partition("/") for name in names if name.strip()]
     return frozenset((a if ":" in a else normalized(a)) + slash + b for a, slash, b in parts)

@@ -77,7 +77,7 @@ def _scan(path: tuple[str, ...]) -> Scan:
     entries: list[PluginEntry] = []
     warnings: list[str] = []
     for folder in filter(os.path.isdir, (part or os.curdir for part in path)):
-        for info in _listed(folder, warnings):
+        for info in _list_metadata(folder, warnings):
             stem, _, extension = info.rpartition(".")
             project, _, version = stem.partition("-")
             name = normalized(project)
@@ -88,7 +88,7 @@ def _scan(path: tuple[str, ...]) -> Scan:
     return Scan(tuple(entries), tuple(warnings), seen)
 
 
-def _listed(folder: str, warnings: list[str]) -> list[str]:
+def _list_metadata(folder: str, warnings: list[str]) -> list[str]:
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - here too pathlib is ten times slower
     except OSError as exc:
@@ -108,7 +108,7 @@ def _read(info: str, name: str, version: str, entries: list[PluginEntry], warnin
     for group, line in _lines(text):
         plugin, found, value = (part.strip() for part in line.partition("="))
         if group not in _KIND_OF_GROUP:
-            hint = "".join(f"; did you mean {near!r}?" for near in _meant(group) or ())
+            hint = "".join(f"; did you mean {near!r}?" for near in _similar_group(group) or ())
             warnings.append(f"{name}: {plugin!r} is in the unknown group {group!r} and can't be found{hint}")
         elif "/" in plugin or not (plugin and found and value):
             why = ", and a name has no '/'" if "/" in plugin else ""
@@ -122,13 +122,13 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
             group = line.strip("[] ")
-            ours = group in _KIND_OF_GROUP or _meant(group) is not None
+            ours = group in _KIND_OF_GROUP or _similar_group(group) is not None
         elif ours and line and line[0] not in "#;":
             yield group, line
 
 
 @cache
-def _meant(group: str) -> list[str] | None:
+def _similar_group(group: str) -> list[str] | None:
     """The group of evsys that an unknown one is spelt like, at most one; None for a group of another tool."""
     lower = group.lower()
     first = re.split(r"[\W_]", lower, maxsplit=1)[0]

@@ -127,7 +127,7 @@ def fields_of(cls: type) -> tuple[ConfigField, ...]:
     Raises:
         PluginContractError: an annotation can't be resolved or has no meaning; names class and field.
     """
-    fields = tuple(_declared(cls, _resolved(cls)))
+    fields = tuple(_config_fields(cls, _resolve_hints(cls)))
     for field in fields:
         try:
             shape_of(field.annotation)
@@ -136,7 +136,7 @@ def fields_of(cls: type) -> tuple[ConfigField, ...]:
     return fields
 
 
-def _declared(cls: type, hints: Mapping[str, Any]) -> Iterator[ConfigField]:
+def _config_fields(cls: type, hints: Mapping[str, Any]) -> Iterator[ConfigField]:
     if attrs.has(cls):
         for a in attrs.fields(cls):
             if a.init:
@@ -150,7 +150,7 @@ def _declared(cls: type, hints: Mapping[str, Any]) -> Iterator[ConfigField]:
             yield ConfigField(f.name, f.name, hints[f.name], factory or default, None, f.metadata)
 
 
-def _resolved(cls: type) -> dict[str, Any]:
+def _resolve_hints(cls: type) -> dict[str, Any]:
     """Postponed annotations evaluated, where `get_type_hints` alone fails too: a class named inside its own plugin."""
     outer: Any = sys.modules.get(cls.__module__)
     scope = {cls.__name__: cls}

@@ -206,7 +206,7 @@ def _parts(parts: Iterable[tuple[Any, Any, Hook]]) -> tuple[dict[Any, Any], list
         except EvsysError:
             raise
         except Exception as exc:
-            faults.append(((key,), _said(exc), None))
+            faults.append(((key,), _error_text(exc), None))
     return made, faults
 
 
@@ -264,23 +264,23 @@ def _examine(cls: Any, value: Mapping[Any, Any]) -> Any:
     """Structure a class field by field, with the other names of fields, and find every fault."""
     fields = fields_of(cls)
     names = {name: field.key for field in fields for name in (field.key, *field.aliases)}
-    given, faults = _given(names, value)
+    given, faults = _match_names(names, value)
     present = [field for field in fields if field.key in given]
     parts, wrong = _parts((given[f.key], value[given[f.key]], _field_hook(f)) for f in present)
     made = {key: parts[name] for key, name in given.items() if name in parts}
     meant = {hint for _at, _text, hint in faults}  # a required key that is misspelt is one problem, not two
     absent = [f.key for f in fields if f.required and f.key not in given]
     wrong += [((key,), "is missing", None) for key in absent if closest(key, [key]) not in meant]
-    faults += wrong + [((given[key],), text, None) for key, text in _broken(cls, fields, made)]
+    faults += wrong + [((given[key],), text, None) for key, text in _validator_errors(cls, fields, made)]
     if faults:
         raise _Invalid(*faults)
     try:
         return cls(**made)
     except Exception as exc:
-        raise _Invalid(((), _said(exc), None)) from exc
+        raise _Invalid(((), _error_text(exc), None)) from exc
 
 
-def _given(names: Mapping[Any, str], value: Iterable[Any]) -> tuple[dict[str, Any], list[Fault]]:
+def _match_names(names: Mapping[Any, str], value: Iterable[Any]) -> tuple[dict[str, Any], list[Fault]]:
     """Under which name each field is given, and the names that none has."""
     given: dict[str, Any] = {}
     faults: list[Fault] = []
@@ -295,7 +295,9 @@ def _given(names: Mapping[Any, str], value: Iterable[Any]) -> tuple[dict[str, An
     return given, faults
 
 
-def _broken(cls: Any, fields: Iterable[ConfigField], made: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _validator_errors(
+    cls: Any, fields: Iterable[ConfigField], made: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
     """Run each field's validators by themselves: the constructor would stop at the first that refuses."""
     probe = object.__new__(cls)
     for field in fields:
@@ -309,7 +311,7 @@ def _broken(cls: Any, fields: Iterable[ConfigField], made: Mapping[str, Any]) ->
         except AttributeError:
             continue  # it looks at another field, which isn't there or wrong itself
         except Exception as exc:
-            yield field.key, _said(exc)
+            yield field.key, _error_text(exc)
 
 
 def _model(cls: Any, value: Any, _: Any = None) -> Any:
@@ -323,7 +325,7 @@ def _model(cls: Any, value: Any, _: Any = None) -> Any:
     return made
 
 
-def _said(exc: Exception) -> str:
+def _error_text(exc: Exception) -> str:
     """The message of an exception; attrs puts its sentence first and the objects concerned after it."""
     first = exc.args[0] if exc.args and isinstance(exc, TypeError | ValueError) else None
     return first if isinstance(first, str) else f"{type(exc).__name__}: {exc}"

@@ -19,16 +19,16 @@ _BOOLEANS = {**dict.fromkeys(("true", "yes", "on"), "true"), **dict.fromkeys(("f
 
 def expected(shape: Shape, value: Any) -> tuple[str, str | None]:
     """A message that says what `shape` takes and what `value` is, and a hint where the cure is plain."""
-    return f"expected {_words(shape)}, got {_shown(value)}", _hint(shape, value)
+    return f"expected {_words(shape)}, got {_short(value)}", _hint(shape, value)
 
 
 def _words(shape: Shape) -> str:
     parts = shape.parts if shape.kind in {"choice", "union"} else ()
-    words = [_shown(part) if shape.kind == "choice" else _words(shape_of(part)) for part in parts]
+    words = [_short(part) if shape.kind == "choice" else _words(shape_of(part)) for part in parts]
     return " or ".join(dict.fromkeys(words)) or _WORDS.get(shape.kind, f"a {shape.kind}")
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str | int | float):
@@ -49,7 +49,7 @@ def _hint(shape: Shape, value: Any) -> str | None:
     if shape.kind == "choice":
         return closest(value, map(str, shape.parts))
     if isinstance(value, bool | int | float) and "string" in kinds:
-        return f"write it in quotes: '{_shown(value)}'"
+        return f"write it in quotes: '{_short(value)}'"
     if isinstance(value, str | bool | int | float) and kinds & {"sequence", "tuple"}:
         return f"write [{value}]"
     return None

@@ -129,10 +129,10 @@ def _lines(lookup: Lookup) -> Iterator[str]:
 
 
 def _difference(difference: Mapping[str, Any]) -> str:
-    return f"{difference['path']}: {_shown(difference['found'])} there, {_shown(difference['wanted'])} here"
+    return f"{difference['path']}: {_format_value(difference['found'])} there, {_format_value(difference['wanted'])} here"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     from evsys_record.encoding import encode
 
     text = "nothing" if value is None else value if isinstance(value, str) else encode(value)

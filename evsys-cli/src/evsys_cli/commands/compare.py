@@ -40,7 +40,7 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
 
     with ExitStack() as stack:
         opened: dict[Path, Index] = {}
-        first, second = (_named(text, records, opened, stack) for text in (one, other))
+        first, second = (_resolve_subject(text, records, opened, stack) for text in (one, other))
         found = compared(first, second, known_here().registry)
     if as_json:
         from evsys_record.result_trees import result_tree
@@ -56,7 +56,7 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
     return NOT_COMPARABLE if NOTHING_IN_COMMON in found.warnings else 0
 
 
-def _named(text: str, records: Path | None, opened: dict[Path, Index], stack: ExitStack) -> Subject:
+def _resolve_subject(text: str, records: Path | None, opened: dict[Path, Index], stack: ExitStack) -> Subject:
     """Resolve a name; the index of each folder is opened once."""
     from evsys_record.experiment_names import experiment_called, folder_called
     from evsys_runtime.experiment.estimate.compare import Subject

@@ -60,7 +60,7 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
         echo(f"warning: {warning}", err=True)
     for row in found.rows:
         echo(f"--- row {row.row_id}: {row.tokens} tokens, {row.trained_tokens} trained")
-        echo(_marked(row))
+        echo(_mark_controls(row))
     for reason, count in found.dropped.items():
         echo(f"skipped: {count} ({reason})")
     if found.not_read != 0:
@@ -150,17 +150,17 @@ def _evidence(task: FlaggedTask) -> str:
     parts = [said[kind] for kind in task.evidence]
     if task.answer and "answer" not in task.evidence:
         parts.append("with its answer")
-    closest = ", ".join(_named(row.row, row.row_id) for row in task.closest)
+    closest = ", ".join(_row_name(row.row, row.row_id) for row in task.closest)
     more = task.rows_matched - len(task.closest)
     rows = "row" if task.rows_matched == 1 else "rows"
     return f"{', '.join(parts)}; {rows} {closest}{f' and {more} more' if more else ''}"
 
 
-def _named(row: int, row_id: str) -> str:
+def _row_name(row: int, row_id: str) -> str:
     return f"{row}" if row_id in {"", f"{row}"} else f"{row} ({row_id})"
 
 
-def _marked(row: PreviewedRow) -> str:
+def _mark_controls(row: PreviewedRow) -> str:
     colours = takes_colours(sys.stdout)
     parts = []
     for span in row.spans:

@@ -257,14 +257,14 @@ def _lines(result: ArmResult) -> list[str]:
         lines.append(f"{cached} of {rollouts} rollouts came from the cache; --no-cache recomputes all")
     asked = sum((scoring.usage for scoring in result.evaluations), Usage())
     judged = sum((scoring.judged for scoring in result.evaluations), Usage())
-    lines.append(_spent(asked))
+    lines.append(_cost_text(asked))
     if judged.prompt_tokens or judged.completion_tokens:
-        lines.append(f"judging: {_spent(judged)}")
+        lines.append(f"judging: {_cost_text(judged)}")
     lines.append(f"{result.status} in {result.seconds:.1f} s; record: {result.run_dir}")
     return lines
 
 
-def _spent(usage: Usage) -> str:
+def _cost_text(usage: Usage) -> str:
     from evsys_runtime.accounting.spent import cost_words
 
     return (

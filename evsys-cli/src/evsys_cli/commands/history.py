@@ -75,8 +75,8 @@ def history(
 
     if near is not None and (options["runs"] or options["sort"] or options["reverse"]):
         raise click.UsageError("--near lists experiments, the nearest first: no --runs, --sort, --reverse.")
-    given = _checked(**options, most=LIMIT if near is None else LIMIT_NEAR)
-    plan = None if near is None else _planned(near)
+    given = _question_from(**options, most=LIMIT if near is None else LIMIT_NEAR)
+    plan = None if near is None else _plan_of(near)
     with indexed(records_folder(records)) as index:
         named = None if parent is None else experiment_called(parent, index)
         question = Question(**given, parent=named)
@@ -91,7 +91,7 @@ def history(
             _print(found, question, index)
 
 
-def _planned(config: Path) -> Plan:
+def _plan_of(config: Path) -> Plan:
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
 
@@ -106,7 +106,7 @@ def _near(plan: Plan, index: Index, question: Question) -> History:
     return similar_experiments(plan, index, question)
 
 
-def _checked(
+def _question_from(
     *, since: str | None, limit: int | None, sort: str | None, most: int, **given: Any
 ) -> dict[str, Any]:
     """Build a question from the options; an unknown word is refused with a list of the known ones."""

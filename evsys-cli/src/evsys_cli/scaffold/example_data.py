@@ -30,13 +30,13 @@ def words(count: int, seed: int = SEED) -> list[str]:
     return list(found)
 
 
-def _turned(word: str) -> str:
+def _reverse_word(word: str) -> str:
     return word[1:] + word[0]
 
 
 def turn_rows(subjects: Iterable[str]) -> list[dict[str, Any]]:
     """Training rows: a prompt and its answer."""
-    return [{"prompt": f"turn: {word}", "answer": _turned(word)} for word in subjects]
+    return [{"prompt": f"turn: {word}", "answer": _reverse_word(word)} for word in subjects]
 
 
 def turn_tasks(subjects: Iterable[str]) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def turn_tasks(subjects: Iterable[str]) -> list[dict[str, Any]]:
         {
             "task_id": f"turn-{index:03d}",
             "instruction": f"turn: {word}",
-            "verifier": {"name": "exact_match", "expected": _turned(word)},
+            "verifier": {"name": "exact_match", "expected": _reverse_word(word)},
             "metadata": {"letters": len(word)},
         }
         for index, word in enumerate(subjects)

@@ -41,7 +41,7 @@ def fault_of_addition(plugins: Sequence[PluginNames], folder: Path) -> str | Non
             return f"{package} already exists"
     if not (folder / "src" / plugins[0].top_package / "__init__.py").is_file():
         return f"{folder} has no package src/{plugins[0].top_package}"
-    if _is_complete(_changed(parts, folder), parts):
+    if _is_complete(_edit_pyproject(parts, folder), parts):
         return None
     return (
         f"{folder / 'pyproject.toml'} isn't laid out as evsys new-plugin writes it: "
@@ -59,11 +59,11 @@ def add_plugins(plugins: Sequence[PluginNames], folder: Path) -> list[Path]:
 
     parts = [part_of(names) for names in plugins]
     written = [path for part in parts for path in write_part(part, folder)]
-    changes = {folder / "pyproject.toml": _changed(parts, folder)}
+    changes = {folder / "pyproject.toml": _edit_pyproject(parts, folder)}
     readme = folder / "README.md"
     with storing(readme):
         if readme.is_file():
-            changes[readme] = _described(parts, readme.read_text(encoding="utf-8"))
+            changes[readme] = _package_parts(parts, readme.read_text(encoding="utf-8"))
     for path, text in changes.items():
         write_atomic(path, text)
     return sorted([*written, *changes])
@@ -74,7 +74,7 @@ def _project(folder: Path) -> dict[str, Any]:
     return project if isinstance(project, dict) else {}
 
 
-def _changed(parts: Sequence[PluginPart], folder: Path) -> str:
+def _edit_pyproject(parts: Sequence[PluginPart], folder: Path) -> str:
     """The pyproject.toml with the entry points and the requirements of further plugins; its comments stay."""
     text = (folder / "pyproject.toml").read_text(encoding="utf-8")
     for part in parts:
@@ -124,7 +124,7 @@ def _is_complete(text: str, parts: Sequence[PluginPart]) -> bool:
     )
 
 
-def _described(parts: Sequence[PluginPart], readme: str) -> str:
+def _package_parts(parts: Sequence[PluginPart], readme: str) -> str:
     sections = "\n\n".join(part.section for part in parts)
     if _README_PLACE in readme:
         return readme.replace(_README_PLACE, f"\n{sections}\n{_README_PLACE}", 1)

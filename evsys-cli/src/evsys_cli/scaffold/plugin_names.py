@@ -101,7 +101,7 @@ def fault_of_distribution(name: str) -> str | None:
 def fault_of_name(kind: str, name: str) -> str | None:
     """Why a plugin of this kind can't be called so, or None where it can."""
     if not _SHAPE.fullmatch(name):
-        return f"{name!r} is not a valid plugin name: {_wanted(name)}{_instead(name)}"
+        return f"{name!r} is not a valid plugin name: {_distribution_name(name)}{_instead(name)}"
     if len(name) > MAX_LENGTH:
         return f"{name!r} is longer than {MAX_LENGTH} characters"
     if name in _NOT_TEXT:
@@ -118,7 +118,7 @@ def fault_of_name(kind: str, name: str) -> str | None:
     return None
 
 
-def _wanted(name: str) -> str:
+def _distribution_name(name: str) -> str:
     if _SHAPE.fullmatch(name.lower()):
         return "write it in small letters"
     if name[:1].isdigit():

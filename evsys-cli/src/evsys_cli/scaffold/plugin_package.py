@@ -130,8 +130,10 @@ def write_plugin_package(
     values = {
         "distribution": first.distribution,
         "package": first.top_package,
-        "description": f"The evsys {parts[0].words}" if alone else f"Plugins for evsys: {_listed(parts)}",
-        "summary": parts[0].summary if alone else f"Plugins for evsys: {_listed(parts)}.",
+        "description": f"The evsys {parts[0].words}"
+        if alone
+        else f"Plugins for evsys: {_format_parts(parts)}",
+        "summary": parts[0].summary if alone else f"Plugins for evsys: {_format_parts(parts)}.",
         "use": parts[0].use if alone else "\n\n".join(part.section for part in parts),
         "entry_points": _entry_points(parts),
         "requires": dependency_lines(dict.fromkeys(one for part in parts for one in part.requires)),
@@ -169,7 +171,7 @@ def dependency_lines(requirements: Iterable[str]) -> str:
     return "".join(f'  "{text}",\n' for text in texts)
 
 
-def _listed(parts: Sequence[PluginPart]) -> str:
+def _format_parts(parts: Sequence[PluginPart]) -> str:
     return ", ".join(part.words for part in parts)
 
 

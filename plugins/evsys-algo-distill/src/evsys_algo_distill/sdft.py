@@ -121,7 +121,7 @@ class SDFT(Distillation):
 
     def prompt_of(self, row: PromptExample, renderer: Renderer) -> Prompt | str:
         """The question for the student, and the same with the demonstration for the teacher."""
-        shown = _said(row.demonstration)
+        shown = _demonstration_text(row.demonstration)
         if not shown:
             return "without a demonstration"
         asked = [place for place, message in enumerate(row.prompt) if message.role == "user"]
@@ -222,7 +222,7 @@ class SDFT(Distillation):
         return {"forward_kl": total}
 
 
-def _said(messages: Sequence[Message]) -> str:
+def _demonstration_text(messages: Sequence[Message]) -> str:
     """A demonstration as text: what was said, and each call of a tool as JSON."""
     parts: list[str] = []
     for message in messages:

@@ -122,7 +122,7 @@ class DPO(BaseAlgorithm):
         self._references, self._impossible, self._kept = None, frozenset(), {}
         self._usage = RoleUsage.of(ctx, "reference")
         if first:
-            references, took = await self._asked(ctx)
+            references, took = await self._ask_reference(ctx)
             self._know(references, to_text(references))
             self._usage.add(took)
 
@@ -192,11 +192,11 @@ class DPO(BaseAlgorithm):
         """Take up what the first attempt had asked."""
         if "references" in state:
             kept = state["references"]
-            self._know(from_text(kept, self._taken(self.ctx)), kept)
+            self._know(from_text(kept, self._training_pairs(self.ctx)), kept)
             self._usage.load(state.get("took", {}))
         self._trainable.load_state(state)
 
-    def _taken(self, ctx: RunContext) -> Iterator[tuple[int, RenderedPair]]:
+    def _training_pairs(self, ctx: RunContext) -> Iterator[tuple[int, RenderedPair]]:
         """The pairs that some step takes, by number; those that none does would cost for nothing."""
         total = self.total_steps() if ctx.max_steps is None else min(self.total_steps(), ctx.max_steps)
         for row in sorted({row for step in range(total) for row in self.take_rows(step)}):
@@ -208,10 +208,10 @@ class DPO(BaseAlgorithm):
         result = await super().train(ctx)
         return result if self._references is None else self._usage.counted_in(result)
 
-    async def _asked(self, ctx: RunContext) -> tuple[References, Usage]:
+    async def _ask_reference(self, ctx: RunContext) -> tuple[References, Usage]:
         kind = kind_of(ctx, "backend") or type(ctx.clients.policy).__name__
         with boundary("backend", kind, ctx.run_id):
-            return await ask(ctx, self._taken(ctx), self.config.batch_size)
+            return await ask(ctx, self._training_pairs(ctx), self.config.batch_size)
 
     # --- what `evsys data preview` shows --------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ def render_pairs(
         if row.rejected is None:
             hint = "give each row `chosen` and `rejected`"
             raise DataError(f"row {row_id} has no rejected answer, so it can't form a pair", hint=hint)
-        shared = _shared(row.messages, row.rejected)
+        shared = _common_prefix(row.messages, row.rejected)
         chosen, rejected = (
             sequences_of(renderer, row_id, _unlike(messages, shared), row.tools, "all_assistant")
             for messages in (row.messages, row.rejected)
@@ -114,7 +114,7 @@ def _equal(one: Sequences, other: Sequences) -> bool:
     )
 
 
-def _shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+def _common_prefix(one: Sequence[Message], other: Sequence[Message]) -> int:
     """How many messages both conversations begin with."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))

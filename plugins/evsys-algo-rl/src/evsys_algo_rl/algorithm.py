@@ -105,13 +105,13 @@ class RL(BaseAlgorithm):
                 sum(parts),
                 ahead=self._ahead(step_idx + len(parts)),
                 refill=round(self.config.max_refill * sum(parts)) if self.config.filter_groups else 0,
-                skip=self._unwanted,
+                skip=self._is_replaceable,
             )
             await self._tell(taken, step_idx)
-            guarded = await self._guarded(taken, step_idx + 1)
+            guarded = await self._guard_metrics(taken, step_idx + 1)
             self._pending = [
                 await self.batch_of(groups, step_idx + i)
-                for i, groups in enumerate(_divided(taken.groups, parts))
+                for i, groups in enumerate(_divide_groups(taken.groups, parts))
             ]
             self._pending[0].metrics |= {**self._sampling_metrics(taken), **guarded}
             self._packed = [pack(batch, self.config) for batch in self._pending[1:]]
@@ -242,7 +242,7 @@ class RL(BaseAlgorithm):
         )
         return sum(len(self.take_rows(step)) for step in range(step_idx, last))
 
-    def _unwanted(self, group: TaskGroup) -> bool:
+    def _is_replaceable(self, group: TaskGroup) -> bool:
         """True for a group that is to be replaced by another."""
         return self.config.filter_groups and group.flat(self.config.advantage)
 
@@ -264,7 +264,7 @@ class RL(BaseAlgorithm):
             "evsys_rollouts_finished", ctx=self.ctx, step=step_idx + 1, phase="training", rollouts=rollouts
         )
 
-    async def _guarded(self, taken: Taken, step: int) -> Mapping[str, float]:
+    async def _guard_metrics(self, taken: Taken, step: int) -> Mapping[str, float]:
         """The guard's findings in all sampled groups, trained on or not."""
         if self._guard is None:
             return {}
@@ -375,7 +375,7 @@ class RL(BaseAlgorithm):
             self._reference.usage.load(state.get("reference", {}))
 
 
-def _divided(groups: Sequence[TaskGroup], parts: Sequence[int]) -> list[list[TaskGroup]]:
+def _divide_groups(groups: Sequence[TaskGroup], parts: Sequence[int]) -> list[list[TaskGroup]]:
     """Groups for each step of a sampling; where some are missing, all steps have some as long as that is possible."""
     steps = min(len(parts), len(groups))
     if len(groups) == sum(parts):

@@ -120,7 +120,7 @@ class Guard:
         if (self._samplings - 1) % self.config.every:
             return {}
         if self._benchmark is None:
-            paired, unscored = await self._judged_again(groups)
+            paired, unscored = await self._judge_again(groups)
         else:
             paired, unscored = await self._beside_benchmark(self._benchmark, groups, step)
         count = sum(map(len, paired))
@@ -136,7 +136,7 @@ class Guard:
             metrics |= {"guard/score": guard, "guard/gap": reward - guard}
         return metrics
 
-    async def _judged_again(
+    async def _judge_again(
         self, groups: Sequence[tuple[HarborTask, TaskGroup]]
     ) -> tuple[list[list[tuple[float, float]]], int]:
         """Reward and guard's score of the rollouts of each group, and how many rollouts lack one of them."""
@@ -159,15 +159,15 @@ class Guard:
         rollouts = await benchmark.rollouts(self._ctx, self._params, self._samplings, step)
         self._used += spent(rollouts)  # the engine has charged it to the budget
         every = [rollout for _, group in groups for rollout in group.rollouts]
-        scores = _known(rollouts, self._guard_range)
+        scores = _scaled_scores(rollouts, self._guard_range)
         rewards = [
             math.fsum(known) / len(known)
             for _, group in groups
-            if (known := _known(group.rollouts, self._reward_range))
+            if (known := _scaled_scores(group.rollouts, self._reward_range))
         ]
         parts = min(len(rewards), len(scores))
         paired = [[(_part(rewards, part, parts), _part(scores, part, parts))] for part in range(parts)]
-        count = len(scores) + len(_known(every, self._reward_range))
+        count = len(scores) + len(_scaled_scores(every, self._reward_range))
         return paired, len(rollouts) + len(every) - count
 
     def _add(self, paired: Sequence[Sequence[tuple[float, float]]], *, unscored: int) -> None:
@@ -206,7 +206,7 @@ class Guard:
         return attrs.evolve(result, status="collapsed", stop_reason=self._ctx.stop_requested)
 
     async def _scores(self, task: HarborTask, rollouts: Sequence[Rollout]) -> list[Score | NoScore]:
-        guarded = _guarded(task, self.config)
+        guarded = _guard_task(task, self.config)
 
         async def judged(rollout: Rollout) -> Score | NoScore:
             async with self._room:
@@ -259,7 +259,7 @@ def _checked_ranges(
 ) -> tuple[Range, Range]:
     """The ranges of the rewards and of the guard's scores, from verifiers that can judge every task."""
     tasks = list(data)
-    guarded = [_guarded(task, config) for task in tasks]
+    guarded = [_guard_task(task, config) for task in tasks]
     rewards, guards = bound_verifiers(tasks, registry), bound_verifiers(guarded, registry)
     for task, second in zip(tasks, guarded, strict=True):
         why = _uses(task, rewards, str(config.verifier)) or unjudgeable(second, guards)
@@ -268,7 +268,7 @@ def _checked_ranges(
     return _range(rewards.values()), _range(guards.values())
 
 
-def _guarded(task: HarborTask, config: GuardParams) -> HarborTask:
+def _guard_task(task: HarborTask, config: GuardParams) -> HarborTask:
     """The task as the guard judges it."""
     assert config.verifier is not None
     own = None if task.verifier is None else task.verifier.expected
@@ -297,7 +297,7 @@ def _range(verifiers: Iterable[BoundVerifier | EvsysError]) -> Range:
     return found
 
 
-def _known(rollouts: Iterable[Rollout], bounds: Range) -> list[float]:
+def _scaled_scores(rollouts: Iterable[Rollout], bounds: Range) -> list[float]:
     """The scores of the rollouts that have one, scaled to 0..1."""
     return [
         _scaled(rollout.score.value, bounds)

@@ -79,11 +79,11 @@ def _lengths(members: Sequence[Member]) -> dict[str, float]:
         "sequences": float(len(rows)),
         # -log p of what was drawn from p is the entropy of p in the mean
         "entropy": -float(logprobs.sum()) / max(sum(lengths), 1),
-        "repetition": repetition([_said(member) for member in members[:LOOKED_AT]]),
+        "repetition": repetition([_completion_tokens(member) for member in members[:LOOKED_AT]]),
     }
 
 
-def _said(member: Member) -> NDArray[np.int64]:
+def _completion_tokens(member: Member) -> NDArray[np.int64]:
     return np.concatenate(
         [row.tokens[span.start : span.end] for row in member.trajectories for span in row.spans]
     )

@@ -28,7 +28,7 @@ def pack(batch: TrainingBatch, params: RLParams) -> str:
     """Every number of a batch, bit by bit. Of its loss only which one it is: the params', the one of no signal, or another."""
     head = {
         "row_ids": list(batch.row_ids),
-        "loss": _which(batch, params),
+        "loss": _batch_words(batch, params),
         "metrics": batch.metrics,
         "meta": [dict(datum.meta) for datum in batch.data],
         "inputs": [list(datum.loss_inputs) for datum in batch.data],
@@ -41,7 +41,7 @@ def pack(batch: TrainingBatch, params: RLParams) -> str:
     return base64.b64encode(file.getvalue()).decode("ascii")
 
 
-def _which(batch: TrainingBatch, params: RLParams) -> str:
+def _batch_words(batch: TrainingBatch, params: RLParams) -> str:
     known = {"params": objective(params), "no_signal": (NO_SIGNAL, {})}
     return next(
         (name for name, loss in known.items() if _same((batch.loss_fn, batch.loss_params), loss)), "other"

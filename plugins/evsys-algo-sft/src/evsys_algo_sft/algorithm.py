@@ -111,12 +111,12 @@ class SFT(BaseAlgorithm):
             ctx.data,
             lambda some, counts: self._render(some, renderer, counts, longest),
             RenderReport,
-            self._left_out,
+            self._warn_without_holdout,
         )
         await self.rendered(ctx, rows.look(report, ctx.seeds("rows_looked_at")))
         self._report(report, rows.looked_at)
         possible = rows.possible()
-        out = await self._kept_out(ctx, possible.numbers)
+        out = await self._holdout_mask(ctx, possible.numbers)
         measured, self._rendered = possible.apart(out)
         self._rows = self._rendered.expected
         self._held_out = HeldOut(measured, ctx.clients.policy.tokenizer) if len(measured) else None
@@ -131,7 +131,7 @@ class SFT(BaseAlgorithm):
         places = DataOrder(len(self._rendered), lambda epoch: ctx.seeds("data_order", epoch))
         self.order = self._trainable = TrainableOrder(self._rendered, places)
 
-    async def _kept_out(self, ctx: RunContext, numbers: Sequence[int]) -> NDArray[np.bool_]:
+    async def _holdout_mask(self, ctx: RunContext, numbers: Sequence[int]) -> NDArray[np.bool_]:
         """Which of the rows with these `numbers` are kept out; warns if they are not as they should be."""
         from evsys_algo_sft.held_out import MOST_SEARCHED, copies_trained, kept_out
         from evsys_runtime.background import in_background
@@ -173,7 +173,7 @@ class SFT(BaseAlgorithm):
                 f"{report.pairs} of {of} have a rejected answer, which sft doesn't use; dpo learns from both"
             )
 
-    def _left_out(self, reason: str) -> None:
+    def _warn_without_holdout(self, reason: str) -> None:
         self.warn(f"a row was left out when its turn came: {reason}")
 
     def state(self) -> Mapping[str, Any]:

@@ -84,7 +84,7 @@ def render_rows(
     for number, row in enumerate(rows):
         row_id = row.row_id or str(number)
         report.pairs += row.rejected is not None
-        messages = _as_weighted(row.messages) if train_on == "custom" else row.messages
+        messages = _trainable_messages(row.messages) if train_on == "custom" else row.messages
         asked = "all_assistant" if train_on == "custom" else train_on
         sequences = sequences_of(renderer, row_id, messages, row.tools, asked)
         longest = max((len(tokens) for tokens, _ in sequences), default=0)
@@ -100,7 +100,7 @@ def render_rows(
         yield RenderedRow(row_id=row_id, sequences=sequences, weight=weight)
 
 
-def _as_weighted(messages: Sequence[Message]) -> tuple[Message, ...]:
+def _trainable_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Messages of which only those are trained that have a weight."""
     return tuple(
         attrs.evolve(message, weight=0.0)

@@ -69,7 +69,7 @@ def _example(datum: Datum, factors: Sequence[str] = ()) -> Example:
     return Example(tokens=datum.tokens, targets=datum.loss_inputs["target_tokens"], mask=mask)
 
 
-def _sampled(sampling: Mapping[str, int], rows: int) -> Sampled:
+def _sample_size(sampling: Mapping[str, int], rows: int) -> Sampled:
     return Sampled(
         prompt_tokens=sampling["prompt_tokens"],
         answers=sampling["answers"],
@@ -83,7 +83,7 @@ def _zeros(examples: Sequence[Example]) -> list[NDArray[Any]]:
     return [np.zeros(example.targets.shape, np.float32) for example in examples]
 
 
-def _computed(examples: Sequence[Example], logprobs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+def _logprob_arrays(examples: Sequence[Example], logprobs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """NaN where nothing was computed: 0 would pass for a certain token."""
     found = []
     for example, own in zip(examples, logprobs, strict=True):
@@ -214,7 +214,7 @@ class LocalTrainingClient:
             longest=max((len(datum.tokens) for datum in data), default=0),
             rank=None if self._model.lora is None else self._model.lora.rank,
             xp=self._engine.xp,
-            sampled=None if sampling is None else _sampled(sampling, rows),
+            sampled=None if sampling is None else _sample_size(sampling, rows),
         )
         told = {"seconds": expected.seconds, "peak_bytes": float(expected.peak_bytes)}
         if sampling is not None:
@@ -271,7 +271,7 @@ class LocalTrainingClient:
         # Means and maxima of the parts don't add up: metrics are those of the loss on the whole batch.
         _, _, metrics = loss(range(len(data)), logprobs)
         return ForwardResult(
-            logprobs=_computed(examples, logprobs), loss=value, metrics=metrics, tokens=tokens
+            logprobs=_logprob_arrays(examples, logprobs), loss=value, metrics=metrics, tokens=tokens
         )
 
     def optim_step(self, params: AdamParams) -> Awaitable[OptimResult]:

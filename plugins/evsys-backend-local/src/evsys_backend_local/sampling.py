@@ -143,14 +143,14 @@ class SampleQueue:
             return
         error = done.exception()
         if error is not None:
-            _fail(batch, _attributed(error))
+            _fail(batch, _caller_error(error))
             return
         for waiting, output in zip(batch, done.result(), strict=True):
             if not waiting.future.done():
                 waiting.future.set_result(output)
 
 
-def _attributed(error: BaseException) -> BaseException:
+def _caller_error(error: BaseException) -> BaseException:
     """An engine's exception as the error for the caller."""
     if isinstance(error, AbortedError):
         return torn_down()
@@ -239,16 +239,16 @@ class LocalSamplingClient:
             BackendError: the snapshot was closed, or the backend torn down.
         """
         engine, snapshot = self._queue.engine, self._open()
-        return (await self._computed(functools.partial(engine.compute_logprobs, snapshot, [tokens])))[0]
+        return (await self._compute(functools.partial(engine.compute_logprobs, snapshot, [tokens])))[0]
 
     async def _likeliest(self, prompt: Sequence[int], k: int) -> list[dict[int, float] | None] | None:
         """The `k` likeliest tokens at each of a prompt's positions; None where none are wanted."""
         if not k:
             return None
         engine, snapshot = self._queue.engine, self._open()
-        return [None, *await self._computed(functools.partial(engine.likeliest, snapshot, prompt, k))]
+        return [None, *await self._compute(functools.partial(engine.likeliest, snapshot, prompt, k))]
 
-    async def _computed[T](self, work: Callable[..., T]) -> T:
+    async def _compute[T](self, work: Callable[..., T]) -> T:
         """The engine's result of `work`, which is aborted once nothing waits for it."""
         queue = self._queue
         abort = Abort(queue.abort)

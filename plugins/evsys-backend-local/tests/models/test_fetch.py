@@ -290,9 +290,9 @@ def test_of_an_installers_words_the_error_is_told_not_the_hint_after_it():
         "      hint: look at",
         "      both.",
     ]
-    assert fetch._told(uv) == "\N{MULTIPLICATION SIGN} No solution found when resolving dependencies:"
-    assert fetch._told(["WARNING: retrying", "ERROR: No matching distribution"]) == (
+    assert fetch._error_line(uv) == "\N{MULTIPLICATION SIGN} No solution found when resolving dependencies:"
+    assert fetch._error_line(["WARNING: retrying", "ERROR: No matching distribution"]) == (
         "ERROR: No matching distribution"
     )
-    assert fetch._told(["something"]) == "something"
-    assert fetch._told([]) == ""
+    assert fetch._error_line(["something"]) == "something"
+    assert fetch._error_line([]) == ""

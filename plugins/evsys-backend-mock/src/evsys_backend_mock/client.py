@@ -84,7 +84,7 @@ class MockTrainingClient:
 
     def forward(self, data: Sequence[Datum]) -> Awaitable[ForwardResult]:
         """Logprobs of the targets, in the targets' shapes."""
-        return _Done(lambda: _told(self._forward(data)[2]))
+        return _Done(lambda: _rounded_result(self._forward(data)[2]))
 
     def forward_backward(
         self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None = None
@@ -131,7 +131,7 @@ class MockTrainingClient:
         self._check_open()
         if not data:
             raise BackendError("the batch has no data")
-        targets = [self._checked(datum, i) for i, datum in enumerate(data)]
+        targets = [self._target_matrix(datum, i) for i, datum in enumerate(data)]
         features = Features.joined([self._features.of(np.asarray(d.tokens, dtype=np.int64)) for d in data])
         padded = _stacked(targets)
         # Told in float32 as by every backend, so that they are the same behind a server; losses continue in float64.
@@ -156,7 +156,7 @@ class MockTrainingClient:
         self._give_columns(targets[slopes != 0])
         gradient = self._model.gradient(features, targets, slopes)
         self._gradient = gradient if self._gradient is None else self._gradient + gradient
-        return attrs.evolve(_told(forward), loss=result.loss, metrics=result.metrics)
+        return attrs.evolve(_rounded_result(forward), loss=result.loss, metrics=result.metrics)
 
     def _give_columns(self, trained: NDArray[np.int64]) -> None:
         """Tokens trained for the first time get columns of their own; their moments start at zero."""
@@ -190,7 +190,7 @@ class MockTrainingClient:
         self._version += 1
         return OptimResult(grad_norm=norm)
 
-    def _checked(self, datum: Datum, i: int) -> NDArray[np.int64]:
+    def _target_matrix(self, datum: Datum, i: int) -> NDArray[np.int64]:
         """The targets as [N, K], all ids inside the vocabulary."""
         targets = datum.loss_inputs.get("target_tokens")
         if targets is None:
@@ -214,7 +214,7 @@ class MockTrainingClient:
             raise BackendError("the training client is closed")
 
 
-def _told(result: ForwardResult) -> ForwardResult:
+def _rounded_result(result: ForwardResult) -> ForwardResult:
     """A result as it is reported."""
     return attrs.evolve(result, logprobs=[array.astype(np.float32) for array in result.logprobs])
 

@@ -100,7 +100,7 @@ class FeatureMap:
         # words[w] counts at position p once it has ended, unless _MAX_WORDS later ones have ended too
         ended = np.searchsorted(ends, np.arange(n), side="right")[:, None]
         order = np.arange(len(ends))[None, :]
-        return _assembled(
+        return _assemble(
             [hashes[gram - 1] for gram in _GRAMS],
             hashes[_BOUND - 1],
             words,
@@ -155,10 +155,10 @@ def last_features(contexts: Sequence[Context]) -> Features:
     widest = max(map(len, words))
     table = np.array([[*row, *[0] * (widest - len(row))] for row in words], dtype=np.uint64)
     present = np.arange(widest)[None, :] < np.array([len(row) for row in words])[:, None]
-    return _assembled([hashes[:, gram - 1] for gram in _GRAMS], hashes[:, _BOUND - 1], table, present)
+    return _assemble([hashes[:, gram - 1] for gram in _GRAMS], hashes[:, _BOUND - 1], table, present)
 
 
-def _assembled(
+def _assemble(
     grams: Sequence[NDArray[np.uint64]],
     bound: NDArray[np.uint64],
     words: NDArray[np.uint64],

@@ -50,7 +50,7 @@ class _Request:
     waiting: asyncio.Future[None]
 
 
-def _told(logprob: float) -> float:
+def _rounded_logprob(logprob: float) -> float:
     """A logprob as every backend returns it, in float32, so that it is the same behind a server."""
     return float(np.float32(logprob))
 
@@ -93,7 +93,7 @@ class MockSampler:
         Raises:
             BackendError: the client is closed, or the prompt or a parameter isn't usable.
         """
-        tokens = self._checked(prompt)
+        tokens = self._check_tokens(prompt)
         if n < 1 or params.max_tokens < 1:
             raise BackendError(f"n and max_tokens must be at least 1, got {n} and {params.max_tokens}")
         streams = self._streams(params.seed, n)
@@ -127,14 +127,14 @@ class MockSampler:
 
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logprob of each token given those before it, [N]; entry 0 is NaN."""
-        array = self._checked(tokens)
+        array = self._check_tokens(tokens)
         return np.concatenate([np.full(1, np.nan, np.float32), self._teacher_forced(array)])
 
     async def close(self) -> None:
         """Refuse further calls. Safe to call twice."""
         self._closed = True
 
-    def _checked(self, tokens: Sequence[int]) -> NDArray[np.int64]:
+    def _check_tokens(self, tokens: Sequence[int]) -> NDArray[np.int64]:
         if self._closed:
             raise BackendError("the sampling client is closed")
         array = np.asarray(tokens, dtype=np.int64)
@@ -163,7 +163,7 @@ class MockSampler:
             return []
         rows = self._model.column_logprobs(self._model.hidden(self._features.of(tokens[:-1])))
         found = (self._drawing.likeliest(row, k) for row in rows)
-        return [{token: _told(logprob) for token, logprob in one.items()} for one in found]
+        return [{token: _rounded_logprob(logprob) for token, logprob in one.items()} for one in found]
 
     async def _draw_waiting(self) -> None:
         """Serve the requests that wait, as many at a time as fit, until none is left."""
@@ -207,10 +207,10 @@ class MockSampler:
         params = sequence.params
         token, logprob = self._drawing.draw(columns, params, sequence.rng)
         sequence.tokens.append(token)
-        sequence.logprobs.append(_told(logprob))
+        sequence.logprobs.append(_rounded_logprob(logprob))
         if params.top_logprobs:
             top = self._drawing.likeliest(columns, params.top_logprobs)
-            sequence.top.append({token: _told(logprob) for token, logprob in top.items()})
+            sequence.top.append({token: _rounded_logprob(logprob) for token, logprob in top.items()})
         sequence.context.push(token)
         if self._stops(token, sequence):
             sequence.finish = "stop"

@@ -111,10 +111,10 @@ class JsonApi:
             with error:
                 return Answer(status=error.code, body=error.read(_MOST))
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise UnreachableError(_why(error)) from error
+            raise UnreachableError(_reason(error)) from error
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, TimeoutError):
         return "it doesn't answer"

@@ -43,7 +43,7 @@ def left_states(
     Raises:
         BackendError: the server can't be reached, or lists nothing.
     """
-    found = [_left(row, best) for row in _rows(api) if _OURS.fullmatch(str(row.get("checkpoint_id")))]
+    found = [_sampler_row(row, best) for row in _rows(api) if _OURS.fullmatch(str(row.get("checkpoint_id")))]
     return sorted((one for one in found if now - one.saved > older_than), key=lambda one: one.saved)
 
 
@@ -116,7 +116,7 @@ def _rows(api: JsonApi) -> Iterator[Mapping[str, Any]]:
             return
 
 
-def _left(row: Mapping[str, Any], best: Collection[str]) -> Left:
+def _sampler_row(row: Mapping[str, Any], best: Collection[str]) -> Left:
     size, expires = row.get("size_bytes"), row.get("expires_at")
     return Left(
         path=str(row["tinker_path"]),

@@ -168,7 +168,7 @@ class Run:
 
     async def end(self, error: BaseException | None) -> None:
         """End the session, and report to the server how the run ended. Failures are logged, not raised."""
-        how, detail = _how(error)
+        how, detail = _ending_of(error)
         if self._stream is not None:
             self._stream.close("the training client is closed")
         if self._states is not None and not self._waiting.silent:
@@ -293,7 +293,7 @@ class Run:
             self.log.warning(event, server=self.api.base_url, **facts)
 
 
-def _how(error: BaseException | None) -> tuple[Ended, str | None]:
+def _ending_of(error: BaseException | None) -> tuple[Ended, str | None]:
     if error is None:
         return "success", None
     if isinstance(error, Exception):

@@ -95,7 +95,7 @@ class TinkerSampler:
         Raises:
             BackendError: the client is closed, a parameter isn't usable, or the server failed.
         """
-        tokens = self._checked(prompt)
+        tokens = self._check_prompt(prompt)
         if n < 1 or params.max_tokens < 1:
             raise BackendError(f"n and max_tokens must be at least 1, got {n} and {params.max_tokens}")
         if params.seed is None or n == 1 or self._one_seed:
@@ -120,7 +120,7 @@ class TinkerSampler:
 
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Logprob of each token given those before it, [N]; entry 0 is NaN."""
-        ids = self._checked(tokens)
+        ids = self._check_prompt(tokens)
         values = await self._call(
             lambda inner: inner.compute_logprobs(tinker().ModelInput.from_ints(ids)), len(ids)
         )
@@ -195,12 +195,12 @@ class TinkerSampler:
         while True:
             generation = self._snapshot.generation
             try:
-                return await self._unless_lost(self._drawn(batch, generation), generation)
+                return await self._unless_lost(self._draw_again(batch, generation), generation)
             except EvsysError:
                 raise
             except Exception as error:
                 if not self._is_lost(error, generation):
-                    raise _failed(error) from as_cause(error)
+                    raise _call_error(error) from as_cause(error)
                 await self._snapshot.renew(generation, error)
 
     async def _unless_lost(self, drawn: Coroutine[Any, Any, list[Any]], generation: int) -> list[Any]:
@@ -222,7 +222,7 @@ class TinkerSampler:
         """Also true if another call found it: the session has ended, so this call's own end means nothing."""
         return is_lost(error) or self._snapshot.is_past(generation)
 
-    async def _drawn(self, batch: Sequence[Asked], generation: int) -> list[Any]:
+    async def _draw_again(self, batch: Sequence[Asked], generation: int) -> list[Any]:
         """The same, unless the server has lost the snapshot."""
         inner = self._snapshot.inner
         named = None
@@ -232,7 +232,7 @@ class TinkerSampler:
             )
             await named.name()
         with heard_by(self._log):
-            futures = [_made(asked, inner) for asked in batch]
+            futures = [_start_call(asked, inner) for asked in batch]
         drawing = [asyncio.ensure_future(self._outcome(future, generation)) for future in futures]
         for task in drawing:
             task.add_done_callback(looked_at)
@@ -274,7 +274,7 @@ class TinkerSampler:
         except Exception as error:
             if self._is_lost(error, generation):
                 raise
-            raise _failed(error) from as_cause(error)
+            raise _call_error(error) from as_cause(error)
 
     def _sequences(self, responses: Sequence[Any], params: SamplingParams, n: int) -> list[SampledSequence]:
         found = [
@@ -286,7 +286,7 @@ class TinkerSampler:
             raise BackendError(f"the server gave {len(found)} samples of {n}")
         return found
 
-    def _checked(self, prompt: Sequence[int]) -> list[int]:
+    def _check_prompt(self, prompt: Sequence[int]) -> list[int]:
         if self._snapshot.closed:
             raise BackendError("the sampling client is closed")
         tokens = [int(token) for token in prompt]
@@ -299,7 +299,7 @@ class TinkerSampler:
         return tokens
 
 
-def _made(asked: Asked, inner: Any) -> asyncio.Future[Any]:
+def _start_call(asked: Asked, inner: Any) -> asyncio.Future[Any]:
     """A call under way, or failed already: the client checks some of what is in it by itself."""
     try:
         return as_future(asked.make(inner))
@@ -309,5 +309,5 @@ def _made(asked: Asked, inner: Any) -> asyncio.Future[Any]:
         return refused
 
 
-def _failed(error: Exception) -> BackendError:
+def _call_error(error: Exception) -> BackendError:
     return BackendError(f"sampling failed on the server: {said(error)}")

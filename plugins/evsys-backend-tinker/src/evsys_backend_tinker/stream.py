@@ -148,7 +148,7 @@ class Stream:
             raise BackendError(self.closed)
         if not self.is_past(generation):
             self._start_reopening(error)
-        await self._reopened()
+        await self._wait_for_reopening()
 
     async def until_past(self, generation: int) -> None:
         """Return once the model of `generation` was made again, or never will be. Calls on its session may never end then."""
@@ -159,7 +159,7 @@ class Stream:
         passed, self._passed = self._passed, asyncio.Event()
         passed.set()
 
-    async def _reopened(self) -> None:
+    async def _wait_for_reopening(self) -> None:
         """Wait until the model is made again, where it is being made."""
         if self._reopening is None:
             return
@@ -243,20 +243,20 @@ class Stream:
                 raise BackendError(self.closed or "the call was let go")
             generation = self.generation
             try:
-                found = call.convert(await self._awaited(call, call.inflight))
+                found = call.convert(await self._await_call(call, call.inflight))
             except Exception as error:
-                await self._until_made_again(call, generation, error)
+                await self._wait_for_replay(call, generation, error)
                 continue
             if call.failed is not None:  # what it builds on was refused meanwhile
                 raise call.failed
             if self.is_past(generation) and call in self._since:  # it is made again, and that is what counts
-                await self._reopened()
+                await self._wait_for_reopening()
                 continue
             call.done, self._in_a_row = True, 0
             self._forget()
             return found
 
-    async def _awaited(self, call: Call, inflight: asyncio.Future[Any]) -> Any:
+    async def _await_call(self, call: Call, inflight: asyncio.Future[Any]) -> Any:
         try:
             return await self.waiting.for_call(inflight, call.kind)
         except asyncio.CancelledError:
@@ -268,7 +268,7 @@ class Stream:
         """True if the model of a generation is gone: its session has ended, so the end of its calls means nothing."""
         return self._reopening is not None or self.generation != generation
 
-    async def _until_made_again(self, call: Call, generation: int, error: Exception) -> None:
+    async def _wait_for_replay(self, call: Call, generation: int, error: Exception) -> None:
         """Wait where a call failed because its model was lost, so that it is made again; else raise what it ends with."""
         if call.failed is not None:
             raise call.failed
@@ -276,7 +276,7 @@ class Stream:
             self._refuse(call, error)
             if isinstance(error, EvsysError):
                 raise error
-            raise _told(call, error) from as_cause(error)
+            raise _stream_error(call, error) from as_cause(error)
         if call not in self._since and self.closed is None:
             text = f"{call.what}: the server lost its result, though the last state holds what it did"
             raise BackendError(text) from as_cause(error)
@@ -357,7 +357,7 @@ class Stream:
                 old.cancel()
         self._send_waiting()
         for one in repeated:
-            one.repeating = asyncio.ensure_future(self._repeated(one))
+            one.repeating = asyncio.ensure_future(self._wait_for_repetition(one))
             one.repeating.add_done_callback(looked_at)
 
     async def _back_off(self) -> None:
@@ -403,14 +403,14 @@ class Stream:
             self._fail(one, told)
         return told
 
-    async def _repeated(self, call: Call) -> None:
+    async def _wait_for_repetition(self, call: Call) -> None:
         """Wait for a call that is made again; what it gives is known, but it has to be done."""
         await call.sent.wait()
         generation, inflight = self.generation, call.inflight
         if inflight is None or call.failed is not None:
             return
         try:
-            outcome = await self._awaited(call, inflight)
+            outcome = await self._await_call(call, inflight)
         except Exception as error:
             if self.is_past(generation) or self.closed is not None:
                 return  # the model was lost again, and the call is made with the next one
@@ -427,7 +427,7 @@ def _is_loss(error: Exception) -> bool:
     return isinstance(error, _LetGoError) or (not isinstance(error, EvsysError) and is_lost(error))
 
 
-def _told(call: Call, error: Exception) -> BackendError:
+def _stream_error(call: Call, error: Exception) -> BackendError:
     if is_rejected(error):
         return BackendError(f"the server refused {call.what}: {said(error)}")
     return BackendError(f"{call.what} failed on the server: {said(error)}")

@@ -97,14 +97,14 @@ class NamedBatch:
         body = {"id": self._id, "sampling_session_id": self.sampler_id, **what}
         clock, pause = self.waiting.clock, 0.5
         until = clock.now() + self.waiting.deadlines.sample
-        while not await self.waiting.in_thread(lambda: self._said(body), "sample"):
+        while not await self.waiting.in_thread(lambda: self._send_body(body), "sample"):
             if clock.now() >= until:
                 raise self.waiting.too_long("sample")
             await clock.sleep(pause)
             await self.waiting.look()
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _said(self, body: Mapping[str, Any]) -> bool:
+    def _send_body(self, body: Mapping[str, Any]) -> bool:
         """Say it once; False where that may be done again. Blocks."""
         try:
             answer = self.waiting.api.post(PATH, body, seconds=_SECONDS)

@@ -86,7 +86,7 @@ async def tried(make: Make, model: ModelSpec) -> Trial:
             for _ in range(STEPS):
                 losses.append(await _step(client, data))
                 trained.append(await _logprobs(client, data))
-            sampler, prompt, repeats = await _sampled(client, data[0])
+            sampler, prompt, repeats = await _sample_text(client, data[0])
             state = dict(await client.save_state(folder))
             await _step(client, data)
             onward = await _logprobs(client, data)
@@ -156,7 +156,7 @@ async def _step(client: TrainingClient, data: Sequence[Datum]) -> float:
     return float("nan") if result.loss is None else result.loss
 
 
-async def _sampled(client: TrainingClient, datum: Datum) -> tuple[list[float], str | None, bool]:
+async def _sample_text(client: TrainingClient, datum: Datum) -> tuple[list[float], str | None, bool]:
     """The sampler's logprobs of a text, what is wrong with those of a prompt, and whether a seed repeats a sample."""
     tokens = [*datum.tokens.tolist(), int(datum.loss_inputs["target_tokens"][-1])]
     sampler = await client.sampling_client()

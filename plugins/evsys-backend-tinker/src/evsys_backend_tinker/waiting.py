@@ -68,12 +68,12 @@ class Waiting:
             BackendError: it took too long, or the server has stopped to answer.
             Exception: what the call ended with.
         """
-        found = await self._until_done(future, kind)
+        found = await self._wait_until_done(future, kind)
         if self.breaker is not None:
             self.breaker.succeeded()  # what comes back has come from the server
         return found
 
-    async def _until_done(self, future: asyncio.Future[Any], kind: Kind) -> Any:
+    async def _wait_until_done(self, future: asyncio.Future[Any], kind: Kind) -> Any:
         started, word = self.clock.now(), _FIRST_WORD
         deadline = getattr(self.deadlines, kind)
         future.add_done_callback(looked_at)  # where the wait is given up, no one wants to know how it ended
@@ -101,7 +101,7 @@ class Waiting:
     async def in_thread(self, call: Callable[[], Any], kind: Kind) -> Any:
         """The result of a blocking call, made in a thread."""
         future = asyncio.wrap_future(in_daemon_thread(call, f"tinker-{kind}"))
-        return await self._until_done(future, kind)
+        return await self._wait_until_done(future, kind)
 
     async def look(self) -> None:
         """Ask the server whether it is there, unless someone has just asked.

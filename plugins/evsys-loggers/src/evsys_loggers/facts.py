@@ -49,7 +49,7 @@ class RunFacts:
     def of_run(cls, logger: str, params: LoggerConfig, ctx: RunContext, redactor: Redactor) -> RunFacts:
         """The facts of an attempt at a run."""
         restored = ctx.checkpoints.restored
-        return cls._made(
+        return cls._from_run(
             logger,
             params,
             redactor,
@@ -70,12 +70,12 @@ class RunFacts:
         """The facts of an attempt at a run, from the record of its start."""
         same = ("experiment", "run", "arm", "repeat", "attempt", "from_step", "config")
         facts = {name: record[name] for name in same}
-        return cls._made(logger, params, redactor, folder=Path(record["directory"]), **facts)
+        return cls._from_run(logger, params, redactor, folder=Path(record["directory"]), **facts)
 
     @classmethod
     def of_experiment(cls, logger: str, params: LoggerConfig, experiment: str, folder: Path) -> RunFacts:
         """The facts under which the conclusion of an experiment is logged, as if it were a run."""
-        return cls._made(
+        return cls._from_run(
             logger,
             params,
             Redactor.from_environment(),
@@ -90,7 +90,7 @@ class RunFacts:
         )
 
     @classmethod
-    def _made(cls, logger: str, params: LoggerConfig, redactor: Redactor, **facts: Any) -> RunFacts:
+    def _from_run(cls, logger: str, params: LoggerConfig, redactor: Redactor, **facts: Any) -> RunFacts:
         words = {key: facts[key] for key in ("experiment", "run", "arm", "repeat")}
         config = redactor.tree({**facts.pop("config"), "evsys": {**words, "folder": str(facts["folder"])}})
         if params.directory is None:

@@ -47,7 +47,7 @@ class RunLogger:
 
     def evsys_data_prepared(self, ctx: RunContext) -> None:
         """Open the run."""
-        self._of(ctx)
+        self._shipper_of(ctx)
         self._raise_failure()
 
     def evsys_run_started(self, ctx: RunContext) -> None:
@@ -57,7 +57,7 @@ class RunLogger:
 
     def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
         """Log a step's metrics as `training/<metric>`."""
-        self._of(ctx).put(Record(step, now(), "training", dict(metrics)))
+        self._shipper_of(ctx).put(Record(step, now(), "training", dict(metrics)))
         self._raise_failure()
 
     def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
@@ -68,7 +68,7 @@ class RunLogger:
     async def evsys_run_finished(self, ctx: RunContext, result: ArmResult) -> None:
         """Log how the run ended, and wait until all is written, within bounds."""
         self._catch_up(ctx, result.evaluations)
-        shipper = self._of(ctx)
+        shipper = self._shipper_of(ctx)
         shipper.close(result.status, end_of(result))
         await self.finished(asyncio.wrap_future(shipper.done))
         self._raise_failure()
@@ -99,7 +99,7 @@ class RunLogger:
 
     # --- one run --------------------------------------------------------------------------------------------------
 
-    def _of(self, ctx: RunContext) -> Shipper:
+    def _shipper_of(self, ctx: RunContext) -> Shipper:
         if self._shipper is None:
             facts = RunFacts.of_run(self.name, self.config, ctx, Redactor.from_environment())
             self._shipper = Shipper(self.name, _opener(self, facts), flush_seconds=self.config.flush_seconds)
@@ -115,7 +115,7 @@ class RunLogger:
         self._heard.hear(evaluation)
         group, values = scores_of(evaluation)
         if values:
-            self._of(ctx).put(Record(evaluation.step, now(), group, values))
+            self._shipper_of(ctx).put(Record(evaluation.step, now(), group, values))
 
     async def finished(self, waiting: asyncio.Future[None]) -> None:
         """Wait for the thread, which outlives a wait that is too long or cut off.

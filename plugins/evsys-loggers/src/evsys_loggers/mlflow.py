@@ -123,7 +123,7 @@ class _MlflowRun:
         """Log the configuration as params, which MLflow lets no one change later."""
         from mlflow.entities import Param
 
-        params = [Param(self._named(path), str(value)[:_LONGEST]) for path, value in flat(config)]
+        params = [Param(self._mlflow_name(path), str(value)[:_LONGEST]) for path, value in flat(config)]
         for start in range(0, len(params), 100):
             self._client.log_batch(self._run_id, params=params[start : start + 100])
 
@@ -131,7 +131,7 @@ class _MlflowRun:
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(self._named(name), float(value), int(record.time * 1000), record.step)
+            Metric(self._mlflow_name(name), float(value), int(record.time * 1000), record.step)
             for record in records
             for name, value in record.named().items()
         ]
@@ -143,7 +143,7 @@ class _MlflowRun:
 
         numbers = {name: value for name, value in facts.items() if not isinstance(value, str)}
         tags = [
-            RunTag(f"evsys.{self._named(name)}", value)
+            RunTag(f"evsys.{self._mlflow_name(name)}", value)
             for name, value in facts.items()
             if isinstance(value, str)
         ]
@@ -153,7 +153,7 @@ class _MlflowRun:
         self._client.log_batch(self._run_id, metrics=metrics, tags=tags)
         self._client.set_terminated(self._run_id, _ENDS.get(status, "FAILED"))
 
-    def _named(self, name: str) -> str:
+    def _mlflow_name(self, name: str) -> str:
         """A name as MLflow takes it: `pass@1` becomes `pass_1`, and with a mark where another name became the same."""
         made = _REFUSED.sub("_", name)
         if self._names.setdefault(made, name) == name:

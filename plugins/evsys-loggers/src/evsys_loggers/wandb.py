@@ -46,7 +46,7 @@ class WandbLogger(RunLogger):
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)
         require("wandb", logger=self.name)
-        if self.config.mode == "online" and not _logged_in():
+        if self.config.mode == "online" and not _has_login():
             raise PluginLoadError(
                 "callback 'wandb' should send runs immediately, but there is no key for Weights & Biases",
                 hint="set WANDB_API_KEY, run `wandb login`, or set mode: offline",
@@ -112,7 +112,7 @@ class _WandbRun:
         self._run.finish(exit_code=0 if status in _WELL else 1)
 
 
-def _logged_in() -> bool:
+def _has_login() -> bool:
     """True where W&B would find a key without asking for one."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True

@@ -84,7 +84,7 @@ def curve_of(repeats: Sequence[Points]) -> Curve:
             row[place[step]] = np.nan if value is None else value
     values[~np.isfinite(values)] = np.nan
     size = max(1, -(-len(steps) // MOST_POINTS))
-    where, values = _binned(np.array(steps, dtype=np.float64), values, size)
+    where, values = _bin_steps(np.array(steps, dtype=np.float64), values, size)
     known = np.isfinite(values)
     count = known.sum(axis=0)
     total = np.where(known, values, 0.0).sum(axis=0)
@@ -98,7 +98,7 @@ def curve_of(repeats: Sequence[Points]) -> Curve:
     )
 
 
-def _binned(
+def _bin_steps(
     steps: NDArray[np.float64], values: NDArray[np.float64], size: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Means of `size` steps in a row: steps [n], values [runs, n]; a mean is that of the finite ones."""
@@ -122,13 +122,13 @@ def training(material: Material) -> Iterator[Plot]:
     lines, best = material.lines, material.best_lines
     names = list(dict.fromkeys(name for run in material.runs for name in run.metrics))
     if LOSS in names:
-        yield _measured("training-loss", "Training loss", [LOSS], lines, best, size=(6.5, 4.0), columns=1)
+        yield _plot_metrics("training-loss", "Training loss", [LOSS], lines, best, size=(6.5, 4.0), columns=1)
     names.sort(key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
     more = [name for name in names if name not in {LOSS, *NO_RESULT} and _varies(name, lines)]
     if more:
         count = len(more) - MOST_PANELS
         left = f"{count} more in metrics.jsonl" if count > 0 else ""
-        yield _measured(
+        yield _plot_metrics(
             "training-metrics",
             "What training measured at each step",
             more[:MOST_PANELS],
@@ -149,7 +149,7 @@ def _varies(name: str, lines: Sequence[Line]) -> bool:
     return max(known) - min(known) > ROUNDING * max(1.0, *map(abs, known))
 
 
-def _measured(
+def _plot_metrics(
     name: str,
     title: str,
     metrics: Sequence[str],
@@ -170,7 +170,7 @@ def _measured(
     }
     curves = [curve for of_metric in found.values() for curve in of_metric.values()]
     places = looks([line.label for line in lines], best)
-    banded = _banded(places)
+    banded = _has_bands(places)
     note = "; ".join(filter(None, (_over_repeats(curves, banded=banded), _thinned(curves), left)))
     figure, panels = sheet(title, note=note, panels=len(metrics), columns=columns, size=size)
     entries: dict[str, Any] = {}
@@ -190,7 +190,7 @@ def _measured(
     return Plot(name=name, figure=figure)
 
 
-def _banded(places: Mapping[str, int | None]) -> bool:
+def _has_bands(places: Mapping[str, int | None]) -> bool:
     """Whether the lines that have looks of their own are few enough for bands and bars."""
     return sum(place is not None for place in places.values()) <= MOST_BANDS
 
@@ -246,7 +246,7 @@ def _thinned(curves: Sequence[Curve]) -> str:
 def scores(material: Material) -> Iterator[Plot]:
     """A sheet a benchmark entry: each of its metrics over the steps behind the weights, with its intervals."""
     for benchmark in material.benchmarks:
-        found = _scored(material, benchmark)
+        found = _scores_by_line(material, benchmark)
         metrics = list(dict.fromkeys(name for scorings in found.values() for _, name in scorings))
         if metrics:
             yield _scores_of(material, benchmark, found, metrics)
@@ -256,7 +256,7 @@ type _Scored = Mapping[tuple[int, str], MetricValue]
 """A metric at a step, over the repeats that have it."""
 
 
-def _scored(material: Material, benchmark: str) -> dict[str, _Scored]:
+def _scores_by_line(material: Material, benchmark: str) -> dict[str, _Scored]:
     """The completed scorings of an entry, line by line."""
     found: dict[str, _Scored] = {}
     for line in material.lines:
@@ -282,7 +282,7 @@ def _scores_of(
     shown = metrics[:MOST_PANELS]
     places = looks([line.label for line in lines], material.best_lines)
     apart = {label: _apart(place, places) for label, place in places.items()}
-    banded = _banded(places)
+    banded = _has_bands(places)
     alone = len(shown) == 1
     figure, panels = sheet(
         f"Scores on {_curve(material, benchmark)}",

@@ -38,7 +38,7 @@ def price_of(results: Sequence[ArmResult]) -> Price:
 def cost(material: Material) -> Iterator[Plot]:
     """The success metric against what a run cost."""
     success, price = material.success, price_of(material.results)
-    scored = {} if success is None else _scored(material, price, *success)
+    scored = {} if success is None else _scores_by_arm(material, price, *success)
     if not scored:
         return
     figure, (axes,) = sheet(
@@ -61,7 +61,7 @@ def cost(material: Material) -> Iterator[Plot]:
     yield Plot(name="cost", figure=figure)
 
 
-def _scored(
+def _scores_by_arm(
     material: Material, price: Price, benchmark: str, metric: str
 ) -> Mapping[str, tuple[Sequence[float], MetricValue]]:
     """Of each arm with a score what its repeats cost, stages taken together, and the score over them."""

@@ -69,8 +69,8 @@ def changes(experiments: Path, known: Mapping[str, KnownExperiment]) -> tuple[li
 
 def _new(name: str, mark: str, runs: str) -> Changed:
     marks = {run: _mark(runs + run, _RUN_FILES) for run in _folders(runs)}
-    there = {run: _settled(mark) for run, mark in marks.items() if not mark.startswith(_ABSENT)}
-    return Changed(folder=name, own=True, mark=_settled(mark), runs=there)
+    there = {run: _stable_mark(mark) for run, mark in marks.items() if not mark.startswith(_ABSENT)}
+    return Changed(folder=name, own=True, mark=_stable_mark(mark), runs=there)
 
 
 def _runs(name: str, known: KnownExperiment, runs: str) -> Changed | None:
@@ -80,7 +80,7 @@ def _runs(name: str, known: KnownExperiment, runs: str) -> Changed | None:
     if not differing:
         return None
     gone = frozenset(run for run, mark in differing.items() if mark.startswith(_ABSENT))
-    there = {run: _settled(mark) for run, mark in differing.items() if run not in gone}
+    there = {run: _stable_mark(mark) for run, mark in differing.items() if run not in gone}
     return Changed(folder=name, own=False, mark=known.mark, runs=there, gone=gone)
 
 
@@ -108,7 +108,7 @@ def _mark(folder: str, names: tuple[str, ...]) -> str:
     return ",".join(parts)
 
 
-def _settled(mark: str) -> str:
+def _stable_mark(mark: str) -> str:
     """The mark to remember; one that never fits where a file has only just changed."""
     limit = time.time_ns() - SETTLED_NS
     moments = (int(part.partition(".")[0]) for part in mark.split(",") if part != _ABSENT)

@@ -110,7 +110,7 @@ class CheckpointFiles:
         if self._sync is not None:
             self._sync()
         with storing(temporary, "save checkpoint"):
-            files = {path.relative_to(temporary).as_posix(): _synced(path) for path in _files(temporary)}
+            files = {path.relative_to(temporary).as_posix(): _sync_file(path) for path in _files(temporary)}
             write_json(
                 temporary / MANIFEST,
                 {
@@ -207,7 +207,7 @@ def _files(directory: Path) -> list[Path]:
     return sorted(path for path in directory.rglob("*") if path.is_file())
 
 
-def _synced(path: Path) -> dict[str, Any]:
+def _sync_file(path: Path) -> dict[str, Any]:
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)

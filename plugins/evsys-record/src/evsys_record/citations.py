@@ -34,7 +34,7 @@ def retract_experiment(
         ConfigError, StoreError: as `retract`.
     """
     said = retract(index.experiments / experiment_id, reason, withdrawn=withdrawn)
-    resting = sorted(_reached(experiment_id, _citations(index)))
+    resting = sorted(_reachable(experiment_id, _citations(index)))
     return Retracting(
         experiment_id=experiment_id,
         time=said.time,
@@ -57,7 +57,7 @@ def resting_on_retracted(index: Index) -> dict[str, tuple[str, ...]]:
     citations = _citations(index)
     found: dict[str, set[str]] = {}
     for cited in retracted:
-        for folder in _reached(cited, citations):
+        for folder in _reachable(cited, citations):
             found.setdefault(folder, set()).add(cited)
     return {folder: tuple(sorted(cited)) for folder, cited in found.items()}
 
@@ -71,7 +71,7 @@ def _citations(index: Index) -> dict[str, list[str]]:
     return found
 
 
-def _reached(cited: str, citations: Mapping[str, Sequence[str]]) -> set[str]:
+def _reachable(cited: str, citations: Mapping[str, Sequence[str]]) -> set[str]:
     reached, waiting = set[str](), [cited]
     while waiting:
         more = [each for each in citations.get(waiting.pop(), ()) if each not in reached and each != cited]

@@ -217,7 +217,7 @@ def send_request(
     """
     address = read_address(Path(directory))
     line = _line(request, address, by or user_name())
-    with _unreachable(address), _connected(address, seconds) as connection:
+    with _unreachable(address), _connect(address, seconds) as connection:
         connection.sendall(line)
         with connection.makefile("rb") as stream:
             reply = stream.readline(MAX_REPLY)
@@ -232,7 +232,7 @@ def user_name() -> str:
         return "unknown"
 
 
-def _connected(address: Address, seconds: float) -> socket.socket:
+def _connect(address: Address, seconds: float) -> socket.socket:
     if address.socket is None:
         return socket.create_connection(("127.0.0.1", address.port or 0), timeout=seconds)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

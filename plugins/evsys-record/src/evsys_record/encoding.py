@@ -55,7 +55,7 @@ def _jsonable(obj: Any) -> Any:
     raise TypeError(msg)
 
 
-def _described(obj: Any) -> Any:
+def _describe(obj: Any) -> Any:
     """Like `_jsonable`, with `repr` as the last resort: a record is written even if a plugin put an odd object in it."""
     try:
         return _jsonable(obj)
@@ -63,7 +63,7 @@ def _described(obj: Any) -> Any:
         return repr(obj)
 
 
-_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=_COMPACT, default=_described)
+_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=_COMPACT, default=_describe)
 _SORTED = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=_COMPACT, sort_keys=True, default=_jsonable
 )
@@ -71,7 +71,7 @@ _SORTED_WITH_NAN = json.JSONEncoder(
     ensure_ascii=False, separators=_COMPACT, sort_keys=True, default=_jsonable
 )
 _PLAIN = json.JSONEncoder(ensure_ascii=False, separators=_COMPACT, default=_jsonable)
-_LINE_WITH_NAN = json.JSONEncoder(ensure_ascii=False, separators=_COMPACT, default=_described)
+_LINE_WITH_NAN = json.JSONEncoder(ensure_ascii=False, separators=_COMPACT, default=_describe)
 
 
 def _null(_constant: str) -> None:

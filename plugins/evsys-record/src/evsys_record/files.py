@@ -250,7 +250,7 @@ def open_for_append(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        tail = _unfinished(descriptor)
+        tail = _partial_line(descriptor)
         if tail:
             write_all(descriptor, b"\n" if _is_json(tail) else TORN + b"\n")
     except OSError:
@@ -259,7 +259,7 @@ def open_for_append(path: Path) -> int:
     return descriptor
 
 
-def _unfinished(descriptor: int, block: int = 65536) -> bytes:
+def _partial_line(descriptor: int, block: int = 65536) -> bytes:
     """The text after the last newline."""
     end = os.fstat(descriptor).st_size
     tail = b""

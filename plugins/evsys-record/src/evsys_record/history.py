@@ -214,32 +214,32 @@ def runs_of(index: Index, experiment_id: str) -> tuple[PastRun, ...]:
 def _conditions(question: Question) -> tuple[list[str], list[Any]]:
     conditions: list[str] = ["NOT e.dry"]
     values: list[Any] = []
-    for condition, value in _wanted(question):
+    for condition, value in _where_clauses(question):
         conditions.append(condition)
         values += value
     return conditions, values
 
 
-def _wanted(question: Question) -> Iterator[tuple[str, list[Any]]]:
+def _where_clauses(question: Question) -> Iterator[tuple[str, list[Any]]]:
     if question.statuses:
         status = _RUN_STATUS if question.runs else "e.status"
         yield f"{status} IN ({_places(question.statuses)})", list(question.statuses)
     if question.outcomes:
-        yield _labelled("outcome", [outcome.lower() for outcome in question.outcomes])
+        yield _label_condition("outcome", [outcome.lower() for outcome in question.outcomes])
     for tag in question.tags:
-        yield _labelled("tag", [tag])
+        yield _label_condition("tag", [tag])
     for kind, names in (("algorithm", question.algorithms), ("model", question.models)):
         if names:
-            yield _of_run(kind, names) if question.runs else _labelled(kind, names)
+            yield _of_run(kind, names) if question.runs else _label_condition(kind, names)
     if question.since is not None:
         yield "e.moment >= ?", [question.since]
     if question.parent is not None:
         yield "e.parent = ?", [question.parent]
     if question.words is not None:
-        yield _said(question.words)
+        yield _text_condition(question.words)
 
 
-def _labelled(kind: str, names: list[str] | tuple[str, ...]) -> tuple[str, list[Any]]:
+def _label_condition(kind: str, names: list[str] | tuple[str, ...]) -> tuple[str, list[Any]]:
     any_of = " OR ".join(_matches("l.value", name) for name in names)
     return (
         f"e.id IN (SELECT l.experiment FROM label l WHERE l.kind = ? AND ({any_of}))",  # noqa: S608 - a condition of ours
@@ -262,7 +262,7 @@ def _escaped(name: str) -> str:
     return re.sub(r"([\[?])", r"[\1]", name)
 
 
-def _said(words: str) -> tuple[str, list[Any]]:
+def _text_condition(words: str) -> tuple[str, list[Any]]:
     """Every word must be there. The user's words are quoted, so that no sign in them has a meaning."""
     each = [word for word in words.split() if any(char.isalnum() for char in word)]
     if not each:

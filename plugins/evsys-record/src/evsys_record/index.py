@@ -82,12 +82,12 @@ class Index:
         self._anew = False
         if not anew:
             try:
-                self._database = self._opened()
+                self._database = self._open_database()
                 if self._database is not None:
                     self._bring_up_to_date(self._database)
                     return
             except sqlite3.DatabaseError as exc:
-                self._damaged(exc)
+                self._warn_of_damage(exc)
         self._anew = True
         self._database = empty()
         self._bring_up_to_date(self._database)
@@ -102,7 +102,7 @@ class Index:
         except sqlite3.DatabaseError as exc:
             if self._anew or isinstance(exc, sqlite3.ProgrammingError):
                 raise
-            self._damaged(exc)
+            self._warn_of_damage(exc)
         self.refresh(anew=True)
         return self._all(query, values)
 
@@ -110,11 +110,11 @@ class Index:
         assert self._database is not None
         return self._database.execute(query, values).fetchall()
 
-    def _damaged(self, exc: sqlite3.DatabaseError) -> None:
+    def _warn_of_damage(self, exc: sqlite3.DatabaseError) -> None:
         self.close()
         self._tell(f"the index {self.path} is damaged ({exc}); it is made again from the records")
 
-    def _opened(self) -> sqlite3.Connection | None:
+    def _open_database(self) -> sqlite3.Connection | None:
         """The index that is kept; None where there is none. No one writes to the file, so nothing need be locked."""
         if not self.path.is_file():
             return None

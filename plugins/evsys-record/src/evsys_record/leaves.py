@@ -53,10 +53,10 @@ _LONGEST = 200
 def arm_leaves(run: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run's config by dotted path, without what changes no result: what it is called, where a backend is."""
     kept = {key: value for key, value in run.items() if key not in IGNORED_RUN_KEYS}
-    return {path: value for path, value in _leaves("", kept) if not _ignored(path)}
+    return {path: value for path, value in _leaves("", kept) if not _is_ignored(path)}
 
 
-def _ignored(path: str) -> bool:
+def _is_ignored(path: str) -> bool:
     """Whether a leaf is one of those, or inside of one, such as a price's."""
     if not path.startswith(_IGNORED_PLACES):
         return False

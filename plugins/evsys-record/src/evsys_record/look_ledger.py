@@ -100,7 +100,7 @@ class LookLedger:
             if mine and (mine[-1].state == "reserved" or mine[-1].is_repeated_by(line)):
                 mine.pop()
             mine.append(line)
-        return {experiment: list(_counted(lines)) for experiment, lines in by_id.items()}
+        return {experiment: list(_numbered_looks(lines)) for experiment, lines in by_id.items()}
 
     @classmethod
     @contextmanager
@@ -170,7 +170,7 @@ class LookLedger:
         )
 
 
-def _counted(lines: Sequence[LedgerLine]) -> Iterator[tuple[LedgerLine, Look]]:
+def _numbered_looks(lines: Sequence[LedgerLine]) -> Iterator[tuple[LedgerLine, Look]]:
     last = lines[-1]
     complete = [
         line for line in lines if line.state != "reserved" and line.look is not None and line.complete

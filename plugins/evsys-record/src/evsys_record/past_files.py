@@ -99,7 +99,10 @@ def read_experiment(folder: Path) -> ReadExperiment:
         return _experiment(folder)
     except _ODD as exc:
         past = PastExperiment(
-            experiment_id=folder.name, status=_UNREADABLE, moment=_moment(folder.name), problem=_why(exc)
+            experiment_id=folder.name,
+            status=_UNREADABLE,
+            moment=_moment(folder.name),
+            problem=_error_text(exc),
         )
         return ReadExperiment(past=past, words=folder.name, arms={})
 
@@ -123,7 +126,7 @@ def _experiment(folder: Path) -> ReadExperiment:
         superseded=tuple(str(tree.get("verdict") or "none") for tree in before),
         retracted=None if retraction is None else retraction.reason,
         retracted_at=None if retraction is None else retraction.time,
-        cites=tuple(_cited(folder.name, facts, planned, conclusion)),
+        cites=tuple(_citations(folder.name, facts, planned, conclusion)),
         edited=bool(conclusion) and is_edited(folder, facts),
         audit_differs=saved_differences(folder, facts),
     )
@@ -192,9 +195,9 @@ def _launch_fields(facts: Tree) -> dict[str, Any]:
 def _conclusion_fields(conclusion: Tree) -> dict[str, Any]:
     """The fields of a `PastExperiment` that conclusion.json has."""
     extra, looks = conclusion.get("extra") or {}, conclusion.get("looks") or {}
-    comparisons = tuple(_known(Comparison, each) for each in conclusion.get("comparisons", ()))
+    comparisons = tuple(_structure_known(Comparison, each) for each in conclusion.get("comparisons", ()))
     confirmation = conclusion.get("confirmed")
-    confirmed = None if not confirmation else _known(Comparison, confirmation["comparison"])
+    confirmed = None if not confirmation else _structure_known(Comparison, confirmation["comparison"])
     return {
         **{key: _text(conclusion.get(key)) for key in ("verdict", "reason", "best_arm", "settle")},
         **_best_effect(conclusion, comparisons, confirmed),
@@ -202,9 +205,11 @@ def _conclusion_fields(conclusion: Tree) -> dict[str, Any]:
         "confirmed": confirmed,
         "minimum_effect": _number(conclusion.get("minimum_effect")),
         "margin": _number(conclusion.get("margin")),
-        "settling": None if not conclusion.get("settling") else _known(Settling, conclusion["settling"]),
+        "settling": None
+        if not conclusion.get("settling")
+        else _structure_known(Settling, conclusion["settling"]),
         "settling_curve": tuple(
-            _known(SettlingPoint, each) for each in conclusion.get("settling_curve") or ()
+            _structure_known(SettlingPoint, each) for each in conclusion.get("settling_curve") or ()
         ),
         "subject": _subject(conclusion, comparisons if confirmed is None else (confirmed,)),
         "simulated_by": _texts(extra, "simulated_by"),
@@ -282,7 +287,7 @@ def set_aside(folder: Path) -> Iterator[Tree]:
         yield read_json(path)
 
 
-def _cited(own: str, facts: Tree, planned: Mapping[str, Tree], conclusion: Tree) -> Iterator[str]:
+def _citations(own: str, facts: Tree, planned: Mapping[str, Tree], conclusion: Tree) -> Iterator[str]:
     """Experiments whose results this one builds on: its parent, those that its weights are from, the one of its noise floor."""
     found = [facts.get("parent_experiment_id")]
     for arm in planned.values():
@@ -308,14 +313,14 @@ def read_run(folder: Path, experiment: ReadExperiment) -> ReadRun:
             run_id=folder.name,
             folder=folder.name,
             status=_UNREADABLE,
-            problem=_why(exc),
+            problem=_error_text(exc),
         )
         return ReadRun(past=past, words="")
 
 
 def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
     facts = read_json(folder / "run.json")
-    attempts = [_known(Attempt, attempt) for attempt in facts["attempts"]]
+    attempts = [_structure_known(Attempt, attempt) for attempt in facts["attempts"]]
     result = read_run_result(folder) if (folder / RESULT).exists() else {}
     if superseded(result, attempts):
         result = {}
@@ -334,7 +339,7 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
         seed=facts.get("seed", result.get("seed")),
         status=status,
         label=_label({"arm": facts.get("arm"), **experiment.arms.get(run_id, {})}),
-        **_named(experiment.arms.get(run_id, {})),
+        **_arm_fields(experiment.arms.get(run_id, {})),
         identity=_text(result.get("identity") or facts.get("identity")),
         data_hash=_text(data.get("fingerprint")),
         rows=data.get("rows"),
@@ -376,7 +381,7 @@ def planned_run(run_id: str, experiment: ReadExperiment) -> PastRun:
         label=_label(arm),
         status=str(ended.get("status", PLANNED)),
         failure=_text(ended.get("reason")),
-        **_named(arm),
+        **_arm_fields(arm),
     )
 
 
@@ -399,7 +404,7 @@ def _score(result: Tree, metric: str | None) -> Tree:
     return value
 
 
-def _named(arm: Tree) -> dict[str, Any]:
+def _arm_fields(arm: Tree) -> dict[str, Any]:
     run = arm.get("run") or {}
     named = (("algorithm", "kind"), ("model", "name"), ("backend", "kind"))
     return {part: (run.get(part) or {}).get(key) for part, key in named}
@@ -418,7 +423,7 @@ def _usage(tree: Tree) -> Usage | None:
     return Usage(**tokens, seconds=float(used.get("seconds") or 0.0), cost_usd=_number(used.get("cost_usd")))
 
 
-def _known[T: attrs.AttrsInstance](cls: type[T], tree: Tree) -> T:
+def _structure_known[T: attrs.AttrsInstance](cls: type[T], tree: Tree) -> T:
     """The fields that this version knows: a later one may have added some."""
     names = {field.name for field in attrs.fields(cls)}
     return cls(**{name: value for name, value in tree.items() if name in names})
@@ -450,7 +455,7 @@ def _moment(folder: str) -> str:
     return f"{year}-{month}-{day}T{hour}:{minute}:{second}.000Z"
 
 
-def _why(exc: Exception) -> str:
+def _error_text(exc: Exception) -> str:
     if isinstance(exc, StoreError):
         return str(exc)
     return f"it isn't as evsys writes records ({type(exc).__name__}: {exc})"

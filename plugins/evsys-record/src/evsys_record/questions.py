@@ -77,7 +77,7 @@ class AskedQuestion:
         if self.claim == "equal":
             return frozenset(lever.lstrip("+-") for lever in self.levers)
         rises = (self.claim == "worse") == (self.direction == "min")
-        return frozenset(self.levers if rises else map(_turned, self.levers))
+        return frozenset(self.levers if rises else map(_flip_sign, self.levers))
 
     def is_same(self, other: AskedQuestion) -> bool:
         """Whether both are one question: the same key, a lever in common, and at least half of the smaller set of tasks."""
@@ -164,7 +164,7 @@ def asked_question(
         metric=_metric_kind(metric.removeprefix(f"{own}."), scored),
         direction=str(facts.get("direction") or metadata.get("direction") or "max"),
         claim=str(metadata.get("claim") or "better"),
-        baseline=_made_of(baseline, arms),
+        baseline=_composition(baseline, arms),
         levers=tuple(sorted(_levers(baseline, arms))),
         simulated=simulated,
         entry_hash=scored.get("hash"),
@@ -190,17 +190,17 @@ def _metric_kind(label: str, entry: Tree) -> str:
     return label
 
 
-def _made_of(baseline: str, arms: Mapping[str, Sequence[Tree]]) -> str:
+def _composition(baseline: str, arms: Mapping[str, Sequence[Tree]]) -> str:
     """A baseline by its model and its algorithms, not by its name."""
     if baseline == _BASE_MODEL or baseline not in arms:
-        models = {_named(runs[0], "model", "name") for runs in arms.values()}
+        models = {_part_name(runs[0], "model", "name") for runs in arms.values()}
         return f"{_BASE_MODEL} {', '.join(sorted(models))}"
     runs = arms[baseline]
-    algorithms = (_named(run, "algorithm", "kind").rpartition("/")[2] for run in runs)
-    return f"{_named(runs[0], 'model', 'name')} trained by {', '.join(algorithms)}"
+    algorithms = (_part_name(run, "algorithm", "kind").rpartition("/")[2] for run in runs)
+    return f"{_part_name(runs[0], 'model', 'name')} trained by {', '.join(algorithms)}"
 
 
-def _named(run: Tree, part: str, key: str) -> str:
+def _part_name(run: Tree, part: str, key: str) -> str:
     return str((run.get(part) or {}).get(key))
 
 
@@ -212,7 +212,7 @@ def _levers(baseline: str, arms: Mapping[str, Sequence[Tree]]) -> set[str]:
     compared = [runs for name, runs in arms.items() if name != baseline]
     if baseline == _BASE_MODEL or baseline not in arms:
         return {
-            f"training by {_named(run, 'algorithm', 'kind').rpartition('/')[2]}"
+            f"training by {_part_name(run, 'algorithm', 'kind').rpartition('/')[2]}"
             for runs in compared
             for run in runs
         }
@@ -236,7 +236,7 @@ def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[
         yield path if one is None or other is None else f"{'+' if other > one else '-'}{path}"
 
 
-def _turned(lever: str) -> str:
+def _flip_sign(lever: str) -> str:
     """A lever with the other sign; one without a sign gets one that none has by itself."""
     return f"-{lever[1:]}" if lever[0] == "+" else f"+{lever[1:]}" if lever[0] == "-" else f"not {lever}"
 

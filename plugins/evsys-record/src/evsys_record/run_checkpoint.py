@@ -29,7 +29,7 @@ def checkpoint_named(text: str, experiments: Path) -> Path | None:
     """
     if (Path(text) / "run.json").is_file():
         return _checkpoint_of(Path(text))
-    return None if Path(text).exists() else _called(text, experiments)
+    return None if Path(text).exists() else _find_run(text, experiments)
 
 
 def _checkpoint_of(folder: Path) -> Path:
@@ -46,7 +46,7 @@ def _checkpoint_of(folder: Path) -> Path:
     return checkpoint_inside(folder, str(place))
 
 
-def _called(text: str, experiments: Path) -> Path | None:
+def _find_run(text: str, experiments: Path) -> Path | None:
     name, slash, named = text.partition("/")
     if not (slash and name and experiments.is_dir()):
         return None

@@ -40,7 +40,7 @@ def shown(index: Index, experiment_id: str, run: str | None = None) -> Shown:
         directory=str(folder),
         experiment=past,
         conclusion=_conclusion(past, folder),
-        superseded=tuple(_superseded(past, folder)),
+        superseded=tuple(_earlier_conclusions(past, folder)),
         ancestors=tuple(_ancestors(index, past)),
         children=tuple(_children(index, experiment_id)),
         runs=tuple(_run(folder, each, files=run is not None) for each in runs),
@@ -65,7 +65,7 @@ def _conclusion(past: PastExperiment, folder: Path) -> Conclusion | None:
     )
 
 
-def _superseded(past: PastExperiment, folder: Path) -> Iterator[Superseded]:
+def _earlier_conclusions(past: PastExperiment, folder: Path) -> Iterator[Superseded]:
     """The conclusions that are alongside the one that holds."""
     for number in range(1, len(past.superseded) + 1):
         name = f"conclusion.{number}.json"

@@ -52,10 +52,10 @@ def read_image(folder: Path, *, docker_image: str | None, ignore: bool) -> Image
     if docker_image is not None and not ignore and not _OFFICIAL.fullmatch(docker_image):
         raise _refusal(folder.parent / "task.toml", f"it starts from the image {docker_image}")
     file = folder / "Dockerfile"
-    return _followed(file, ignore=ignore) if file.is_file() else Image()
+    return _image_of(file, ignore=ignore) if file.is_file() else Image()
 
 
-def _followed(file: Path, *, ignore: bool) -> Image:
+def _image_of(file: Path, *, ignore: bool) -> Image:
     workdir: str | None = None
     env: dict[str, str] = {}
     copies: list[tuple[Path, str]] = []

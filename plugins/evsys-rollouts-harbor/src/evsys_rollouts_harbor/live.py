@@ -166,9 +166,9 @@ class LiveRollout:
                 await gate.arrive(self.place)
             acted = await act(task, self.policy, model, context, timeout_seconds=self.timeout_seconds)
             self.acted.append(acted)
-            self._unjudged = self._finished(self.acted)
+            self._unjudged = self._finish_rollout(self.acted)
             if self.own_verifier:
-                self._verdict = asyncio.ensure_future(self._judged(self._unjudged))
+                self._verdict = asyncio.ensure_future(self._judge(self._unjudged))
             return acted
 
         try:
@@ -183,7 +183,7 @@ class LiveRollout:
         verdict = self._verdict
         if verdict is None:
             rollout = self.rollout()
-            whole = await self.caller.run(lambda: self._judged(rollout))
+            whole = await self.caller.run(lambda: self._judge(rollout))
         elif verdict.done():
             whole = verdict.result()
         else:
@@ -191,7 +191,7 @@ class LiveRollout:
         self.score = whole.score
         return whole.score
 
-    async def _judged(self, rollout: Rollout) -> Rollout:
+    async def _judge(self, rollout: Rollout) -> Rollout:
         whole = await judged(self.task, rollout, self.policy)
         if whole.score.usage is not None:
             self.judging = (self.judging or Usage()) + whole.score.usage
@@ -208,7 +208,7 @@ class LiveRollout:
         if self.harness:
             left = read_left(self.folder, _contexts(self.result), self.details)
             spoken = self.model.turns[-1].message.content if self.model.turns else ""
-            rollout = self._finished([_acted(self.result, left.output or spoken)])
+            rollout = self._finish_rollout([_acting_of(self.result, left.output or spoken)])
             complaint = {"complaint": left.complaint} if left.complaint else {}
             usage = rollout.usage if rollout.turns else self._with_earlier(left.usage, rollout.usage.seconds)
             return attrs.evolve(
@@ -218,9 +218,9 @@ class LiveRollout:
                 usage=usage,
                 metadata={**rollout.metadata, **complaint},
             )
-        return self._unjudged or self._finished(self.acted)
+        return self._unjudged or self._finish_rollout(self.acted)
 
-    def _finished(self, acted: Sequence[Acted]) -> Rollout:
+    def _finish_rollout(self, acted: Sequence[Acted]) -> Rollout:
         last = acted[-1] if acted else Acted(said="")
         rollout = finish_rollout(
             self.task,
@@ -284,7 +284,7 @@ def _contexts(result: Any) -> list[Any]:
     return [context for context in found if context is not None]
 
 
-def _acted(result: Any, said: str) -> Acted:
+def _acting_of(result: Any, said: str) -> Acted:
     """How an agent of Harbor's acted, by the clock of its trial."""
     if result is None:
         return Acted(said=said)

@@ -52,7 +52,7 @@ class OtherLoop:
 
 
 class _Crossing:
-    """One coroutine on its way. `begin`, `cancel` and `_ended` run on the other loop, `_settle` on the own one."""
+    """One coroutine on its way. `begin`, `cancel` and `_on_task_end` run on the other loop, `_settle` on the own one."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class _Crossing:
             self._own.call_soon_threadsafe(self._settle, RolloutError("cancelled before it began"), None)
             return
         self._task = self._other.create_task(self._make(), context=self._context)
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._on_task_end)
 
     def cancel(self) -> None:
         self._unwanted = True
         if self._task is not None:
             self._task.cancel()
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_task_end(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():
             failure: BaseException | None = RolloutError("it was cancelled from inside")
         else:

@@ -87,7 +87,7 @@ class Namespaces:
                 os.close(pidfd)
         if self._first is not None:
             first, self._first = self._first, None
-            await _ended(first)
+            await _wait_for_process(first)
 
     async def _begin(
         self, mounts: Sequence[str], environment: Mapping[str, str], facts: int
@@ -141,7 +141,7 @@ class Namespaces:
                 return  # it has ended, and bubblewrap has seen it
 
 
-async def _ended(first: asyncio.subprocess.Process) -> None:
+async def _wait_for_process(first: asyncio.subprocess.Process) -> None:
     """Wait for the process outside, which waits for the one inside; killed at once, it would leave that behind as a zombie."""
     told = asyncio.create_task(first.communicate())
     done, _ = await asyncio.wait([told], timeout=_KILL_SECONDS)

@@ -106,7 +106,7 @@ def with_result(live: LiveRollout, result: Any) -> Rollout:
     rollout = attrs.evolve(rollout, truncated=rollout.truncated or not _OVERFLOW.isdisjoint(names))
     fault = next((exc for exc in others if exc.exception_type not in _KEPT), None)
     if fault is not None:
-        error = _told(fault)
+        error = _error_text(fault)
         score = NoScore(
             reason=error,
             boundary=_boundary(fault.exception_type, result),
@@ -120,7 +120,7 @@ def with_result(live: LiveRollout, result: Any) -> Rollout:
         if failed or not (rollout.timed_out and not live.own_verifier):
             return rollout
         rollout = attrs.evolve(rollout, error=None)
-    told = next((_told(exc) for exc in others if exc.exception_type != _TIMEOUT), None)
+    told = next((_error_text(exc) for exc in others if exc.exception_type != _TIMEOUT), None)
     return attrs.evolve(rollout, score=_score(live, result), error=told)
 
 
@@ -154,7 +154,7 @@ def reward_of(rewards: Mapping[str, float]) -> Score | NoScore:
     return Score(value=float(value), components=components if "reward" in rewards else {})
 
 
-def _told(exc: Any) -> str:
+def _error_text(exc: Any) -> str:
     return f"{exc.exception_type}: {exc.exception_message}".removesuffix(": ")
 
 

@@ -131,7 +131,7 @@ class Trials:
         """The thread's life."""
         try:
             with asyncio.Runner() as runner:
-                runner.run(self._until_stopped())
+                runner.run(self._wait_for_stop())
         except PLUGIN_FAILURES as exc:
             if not self._ready.done():
                 self._ready.set_exception(exc)
@@ -140,7 +140,7 @@ class Trials:
         finally:
             self._ended.set_result(None)
 
-    async def _until_stopped(self) -> None:
+    async def _wait_for_stop(self) -> None:
         from evsys_rollouts_harbor.api import RetryConfig, TrialEvent, TrialQueue
         from evsys_rollouts_harbor.configs import Settings, environment_config
         from evsys_rollouts_harbor.outcomes import RETRIED
@@ -165,7 +165,7 @@ class Trials:
                 min_wait_sec=self.retries.wait_seconds,
             ),
             hooks={
-                TrialEvent.START: [_careful(self._started)],
+                TrialEvent.START: [_careful(self._on_start)],
                 TrialEvent.AGENT_START: [_careful(self._agent_starts)],
                 TrialEvent.AGENT_END: [_careful(self._agent_ended)],
                 TrialEvent.VERIFICATION_START: [self._verifier_starts],
@@ -221,7 +221,7 @@ class Trials:
 
     # --- hooks: whatever one raises would end the trial, or all of them --------------------------------------------
 
-    def _started(self, event: Any) -> None:
+    def _on_start(self, event: Any) -> None:
         live_rollout(self.folders.trials / event.config.trial_name).begin(event.result)
 
     def _agent_starts(self, event: Any) -> None:

@@ -22,7 +22,7 @@ def scores_of(evaluation: EvaluationResult) -> tuple[str, dict[str, float]]:
 def end_of(result: ArmResult) -> dict[str, str | float]:
     """How a run ended."""
     run, failure = result.run, result.failure
-    return _known(
+    return _package_versions(
         status=result.status,
         seconds=result.seconds,
         steps=None if run is None else run.steps,
@@ -47,7 +47,7 @@ def effects_of(result: ExperimentResult) -> dict[str, float]:
 def verdict_of(result: ExperimentResult) -> dict[str, str | float]:
     """The conclusion of an experiment, in words, with the subject of the verdict and the reasons to doubt it."""
     conclusion = result.conclusion
-    return _known(
+    return _package_versions(
         status=result.status,
         verdict=conclusion.verdict,
         subject=conclusion.subject,
@@ -59,5 +59,5 @@ def verdict_of(result: ExperimentResult) -> dict[str, str | float]:
     )
 
 
-def _known(**facts: Any) -> dict[str, str | float]:
+def _package_versions(**facts: Any) -> dict[str, str | float]:
     return {name: value for name, value in facts.items() if value is not None}

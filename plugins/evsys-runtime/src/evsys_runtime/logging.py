@@ -143,7 +143,7 @@ def run_logger(
     ]
     logger = structlog.wrap_logger(
         _Outputs(path, settings, sequence),
-        processors=[structlog.contextvars.merge_contextvars, _dressed(settings.redactor, sequence)],
+        processors=[structlog.contextvars.merge_contextvars, _format_event(settings.redactor, sequence)],
         wrapper_class=structlog.make_filtering_bound_logger(min(levels, default=100)),
         context_class=dict,
         cache_logger_on_first_use=False,
@@ -170,7 +170,7 @@ def _context(facts: dict[str, Any]) -> Iterator[None]:
         yield
 
 
-def _dressed(redactor: Redactor, sequence: Callable[[], int] | None) -> Any:
+def _format_event(redactor: Redactor, sequence: Callable[[], int] | None) -> Any:
     """The processor: place, time and level in front, the traceback as text, nothing secret."""
 
     def process(_logger: Any, method: str, event: Event) -> tuple[tuple[Event], dict[str, Any]]:

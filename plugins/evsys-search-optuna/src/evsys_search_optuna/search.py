@@ -62,11 +62,11 @@ class Optuna:
             )
         tried = {key_of(entry["values"]) for entry in history}
         for number in range(TRIES):
-            arm = self._sampled(history, space, number)
+            arm = self._sample_arm(history, space, number)
             if key_of(arm) not in tried:
                 return [arm]
         for number in range(DRAWS):
-            arm = _drawn(space, random.Random(f"{self.config.seed}/{len(history)}/{number}"))
+            arm = _draw_arm(space, random.Random(f"{self.config.seed}/{len(history)}/{number}"))
             if key_of(arm) not in tried:
                 return [arm]
         return []
@@ -80,7 +80,7 @@ class Optuna:
         if self.config.sampler == "cmaes":
             yield from evolution.unfit(space)
 
-    def _sampled(
+    def _sample_arm(
         self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis], number: int
     ) -> dict[str, Any]:
         import optuna
@@ -94,7 +94,7 @@ class Optuna:
         arm: dict[str, Any] = {}
         for axis in space:
             if axis.applies(arm):
-                arm[axis.path] = _suggested(trial, axis)
+                arm[axis.path] = _suggest(trial, axis)
         return arm
 
     def _sampler(self, asked: int, number: int) -> Any:
@@ -143,7 +143,7 @@ def _inside(axis: SearchAxis, value: Any) -> Any:
     return next(i for i, one in enumerate(axis.choices) if type(one) is type(value) and one == value)
 
 
-def _suggested(trial: Any, axis: SearchAxis) -> Any:
+def _suggest(trial: Any, axis: SearchAxis) -> Any:
     if axis.choices:
         return axis.choices[trial.suggest_categorical(axis.path, list(range(len(axis.choices))))]
     if axis.type == "int":
@@ -152,7 +152,7 @@ def _suggested(trial: Any, axis: SearchAxis) -> Any:
     return rounded(axis, value)
 
 
-def _drawn(space: Sequence[SearchAxis], rng: random.Random) -> dict[str, Any]:
+def _draw_arm(space: Sequence[SearchAxis], rng: random.Random) -> dict[str, Any]:
     """An arm drawn evenly."""
     arm: dict[str, Any] = {}
     for axis in space:

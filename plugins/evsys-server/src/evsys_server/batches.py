@@ -187,7 +187,7 @@ class Batches:
         try:
             async with self._samplers.lend(batch.sampling.source) as client:
                 found = await asyncio.gather(
-                    *(_drawn(client, one) for one in drawings), return_exceptions=True
+                    *(_draw_samples(client, one) for one in drawings), return_exceptions=True
                 )
         except Exception as error:
             found = [error] * len(places)
@@ -218,7 +218,7 @@ class Batches:
             await asyncio.wait(tasks)
 
 
-async def _drawn(client: SamplingClient, one: Drawing) -> SampleResult | BaseException:
+async def _draw_samples(client: SamplingClient, one: Drawing) -> SampleResult | BaseException:
     """The samples of one request, or why there are none: a backend that calls `sys.exit()` ends no server."""
     try:
         return await client.sample(one.prompt, one.params, one.n)

@@ -88,16 +88,16 @@ class Handlers:
                 return await handler(request)
             except RefusedError as exc:
                 headers = {} if exc.retry_after is None else {"Retry-After": str(exc.retry_after)}
-                return self._failed(exc.status, exc, headers)
+                return self._failure_response(exc.status, exc, headers)
             except Exception as exc:  # a fault of ours or of the backend: the client may come again
                 self.service.log.error(
                     "request.failed", path=request.path, reason=reason_of(exc), exc_info=exc
                 )
-                return self._failed(400 if category_of(exc) == "user" else 500, exc, {})
+                return self._failure_response(400 if category_of(exc) == "user" else 500, exc, {})
 
         return handle
 
-    def _failed(self, status: int, error: Exception, headers: Mapping[str, str]) -> web.Response:
+    def _failure_response(self, status: int, error: Exception, headers: Mapping[str, str]) -> web.Response:
         return document_response(
             {"error": message_of(error), "category": category_of(error)}, status=status, headers=headers
         )

@@ -19,10 +19,10 @@ type _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def loopback_only(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Refuse what a web page of someone else may have sent."""
     why = foreign_page(request)
-    return await handler(request) if why is None else _refused(request, why)
+    return await handler(request) if why is None else _refuse(request, why)
 
 
-def _refused(request: web.Request, why: str) -> web.Response:
+def _refuse(request: web.Request, why: str) -> web.Response:
     message = f"{why}, and the server has no key; call it by localhost, or start it with a key"
     if request.path.startswith("/v1/"):  # OpenAI clients read another form
         return document_response(body_of(ApiError(403, message, code="forbidden")), status=403)

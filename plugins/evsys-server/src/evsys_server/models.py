@@ -90,7 +90,7 @@ class TrainedModel:
     async def forward_backward(self, request: ForwardBackward) -> Answer:
         """A pass over a batch, with or without its gradient."""
         client, loss = self.client, wire_loss(request.loss_fn, request.loss_params)
-        data = _checked(request.data)
+        data = _check_data(request.data)
         if loss.name == "cross_entropy":
             data = with_weights(data)
         loss_fn = self._loss_fn(loss.name)
@@ -177,7 +177,7 @@ class TrainedModel:
             await self.engine.release(prepared)
 
 
-def _checked(data: Sequence[Datum]) -> list[Datum]:
+def _check_data(data: Sequence[Datum]) -> list[Datum]:
     if not data:
         raise RefusedError(400, "the request has no examples")
     for index, datum in enumerate(data):

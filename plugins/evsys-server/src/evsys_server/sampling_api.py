@@ -95,7 +95,7 @@ class SamplingApi:
         known = self.service.promises.find(request_id)
         if known is not None:
             return known
-        wanted = self._wanted(body, sampling, seq_id)
+        wanted = self._parse_request(body, sampling, seq_id)
         if not self.service.batches.wants(sampling, wanted.drawing):  # there is room for those
             self.service.room_for("sample")
             if self.service.working >= self.service.limits.sampling:
@@ -112,7 +112,7 @@ class SamplingApi:
         tokens = sum(len(sequence.tokens) for sequence in result.sequences) + len(wanted.drawing.prompt)
         return await off_loop(tokens, lambda: proto_answer(_encoded(result, wanted)))
 
-    def _wanted(self, body: Mapping[str, Any], sampling: SamplingSession, seq_id: int) -> _Wanted:
+    def _parse_request(self, body: Mapping[str, Any], sampling: SamplingSession, seq_id: int) -> _Wanted:
         for key in ("target_prompt_logprobs", "prompt_alt_tokens_k", "record_stability_info"):
             if body.get(key):
                 raise RefusedError(400, f"{key}: not served here")

@@ -49,7 +49,7 @@ def corrected(
     count = max(len(claims), family)
     if count <= 1:
         return Corrected(p_values=tuple(p_values), method=None, single_level=level, count=count)
-    flips = _shared([claim.flips for claim in claims]) if at_zero and len(claims) > 1 else None
+    flips = _shared_null([claim.flips for claim in claims]) if at_zero and len(claims) > 1 else None
     if flips is None:
         made, single = bonferroni(p_values, family=count), level / count
         return Corrected(p_values=tuple(made), method=BONFERRONI, single_level=single, count=count)
@@ -57,7 +57,7 @@ def corrected(
     return Corrected(p_values=tuple(made), method=WESTFALL_YOUNG, single_level=single, count=count)
 
 
-def _shared(flips: Sequence[Flips | None]) -> NDArray[np.float64] | None:
+def _shared_null(flips: Sequence[Flips | None]) -> NDArray[np.float64] | None:
     """The p-values under the same sign patterns of the same units, [B, K]; None if any comparison has others."""
     known = [each for each in flips if each is not None and each.units is not None]
     if len(known) < len(flips) or any(each.units != known[0].units for each in known[1:]):

@@ -251,10 +251,12 @@ def wild_bootstrap(
     MacKinnon 2015, "Wild cluster bootstrap confidence intervals", for the inversion; Liu 1988 for the wild bootstrap.
     """
     sample = _Sample(differences, clusters, largest)
-    return _bootstrapped([sample], draws=draws, seed=seed, level=level)[0]
+    return _bootstrap_each([sample], draws=draws, seed=seed, level=level)[0]
 
 
-def _bootstrapped(samples: Sequence[_Sample], *, draws: int, seed: int, level: float = 0.95) -> list[Paired]:
+def _bootstrap_each(
+    samples: Sequence[_Sample], *, draws: int, seed: int, level: float = 0.95
+) -> list[Paired]:
     """Each comparison by its own bootstrap; those with as many clusters share the signs and weights, which are drawn once."""
     alike: dict[int, list[int]] = {}
     for place, sample in enumerate(samples):
@@ -416,7 +418,7 @@ def paired_differences(
         )
         for pair in pairs
     ]
-    return _bootstrapped(samples, draws=draws, seed=seed)
+    return _bootstrap_each(samples, draws=draws, seed=seed)
 
 
 def paired_difference(

@@ -52,7 +52,7 @@ def detectable(paired: Paired, level: float = 0.05) -> float | None:
     that must truly differ so that enough of them come up. None: this design can't detect any effect, since all
     units differing in one direction wouldn't be significant.
     """
-    needed = _needed(paired, level)
+    needed = _discordant_needed(paired, level)
     if needed > paired.clusters:
         return None
     freedom = math.inf if paired.seeds is None else paired.seeds.freedom
@@ -64,7 +64,7 @@ def detectable(paired: Paired, level: float = 0.05) -> float | None:
 
 def tasks_to_show(paired: Paired, effect: float, level: float = 0.05) -> int:
     """About how many tasks, clustered as these are, detect `effect` (above 0) with 80 % power at `level`."""
-    needed = _needed(paired, level)
+    needed = _discordant_needed(paired, level)
     units = paired.clusters * (_multiplier(level) * paired.standard_error / effect) ** 2
     if _is_floor(paired, needed):
         target = effect / paired.scale
@@ -81,7 +81,7 @@ def runs_to_show(paired: Paired, effect: float, level: float = 0.05) -> int | No
     if seeds is None or _multiplier(level) ** 2 * seeds.by_task >= effect**2:
         return None
     fewest = seeds.runs[0] if seeds.runs else 1
-    runs = _smallest(fewest + 1, lambda count: _seen_with(seeds, count, level) <= effect)
+    runs = _smallest(fewest + 1, lambda count: _detectable_with(seeds, count, level) <= effect)
     return runs if runs <= MOST_RUNS else None
 
 
@@ -112,7 +112,7 @@ def fewest_runs(
     return None
 
 
-def _seen_with(seeds: Seeds, runs: int, level: float) -> float:
+def _detectable_with(seeds: Seeds, runs: int, level: float) -> float:
     """The detectable effect with `runs` training runs of each recipe, at the same spread."""
     by_seed = seeds.by_seed * seeds.runs[0] / runs
     total = by_seed + seeds.by_task
@@ -143,7 +143,7 @@ def _multiplier(level: float, freedom: float = math.inf) -> float:
     return normal.inv_cdf(1 - level / 2) + normal.inv_cdf(POWER)
 
 
-def _needed(paired: Paired, level: float) -> int:
+def _discordant_needed(paired: Paired, level: float) -> int:
     return needed_units(level, exact_binary=paired.exact_binary)
 
 
@@ -166,14 +166,14 @@ def least_share(units: int, needed: int) -> float:
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        if _reached(units, needed, middle) >= POWER:
+        if _tail_probability(units, needed, middle) >= POWER:
             high = middle
         else:
             low = middle
     return high
 
 
-def _reached(units: int, needed: int, share: float) -> float:
+def _tail_probability(units: int, needed: int, share: float) -> float:
     """P(X >= needed) for X binomial with `units` trials of probability `share`."""
     if share >= 1.0:
         return 1.0

@@ -104,9 +104,9 @@ class PrintProgress:
         if left != total_steps:  # it continues, and what is estimated is the rest
             steps += f", {left:.0f} of them left"
         if self._table is not None:
-            self._table.show(ctx.run_id, f"{steps}{_expected(estimate)}")
+            self._table.show(ctx.run_id, f"{steps}{_estimate_words(estimate)}")
         else:
-            self._line(f"{ctx.run_id}: {steps}{_expected(estimate)}")
+            self._line(f"{ctx.run_id}: {steps}{_estimate_words(estimate)}")
 
     def evsys_step_finished(self, ctx: RunContext, step: int, metrics: Mapping[str, float]) -> None:
         """Draw the live line, or write a plain one when it is time."""
@@ -262,7 +262,7 @@ def _write(text: str) -> None:
         sys.stderr.flush()
 
 
-def _expected(estimate: Mapping[str, float] | None) -> str:
+def _estimate_words(estimate: Mapping[str, float] | None) -> str:
     """The backend's estimate, in words; the time includes evaluations if their duration is known."""
     if not estimate:
         return ""

@@ -28,11 +28,13 @@ class PythonTools:
     def __init__(self, paths: Sequence[str]) -> None:
         self._functions: dict[str, Callable[..., Any]] = {}
         for path in paths:
-            function = _loaded(path)
+            function = _load_function(path)
             if function.__name__ in self._functions:
                 raise PluginLoadError(f"two tools are called {function.__name__!r}", plugin=path)
             self._functions[function.__name__] = function
-        self._schemas = {name: _described(name, function) for name, function in self._functions.items()}
+        self._schemas = {
+            name: _describe_function(name, function) for name, function in self._functions.items()
+        }
 
     def shown(self, given: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
         """The tools shown to the model: those that the task describes, then the functions that it doesn't."""
@@ -63,7 +65,7 @@ class PythonTools:
         return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
 
-def _loaded(path: str) -> Callable[..., Any]:
+def _load_function(path: str) -> Callable[..., Any]:
     from evsys_runtime.config.agents import load_object, split_path
 
     parts = split_path(path)
@@ -75,7 +77,7 @@ def _loaded(path: str) -> Callable[..., Any]:
     return found
 
 
-def _described(name: str, function: Callable[..., Any]) -> Mapping[str, Any]:
+def _describe_function(name: str, function: Callable[..., Any]) -> Mapping[str, Any]:
     """The function as chat templates and services take tools, by its signature and docstring."""
     try:
         hints = get_type_hints(function)

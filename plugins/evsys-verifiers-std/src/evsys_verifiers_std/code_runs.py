@@ -96,12 +96,12 @@ def run_program(code: str, text: str, bounds: Bounds, left: TimeLeft) -> tuple[s
     if not left.seconds:
         return "", _too_long(bounds)
     with ExitStack() as stack:
-        given = _written(stack, {"code": code, "bounds": bounds.tree()})
+        given = _write_job(stack, {"code": code, "bounds": bounds.tree()})
         typed = stack.enter_context(tempfile.TemporaryFile())
         typed.write(text.encode("utf-8", "replace"))
         typed.seek(0)
         (told, tell), (out, output) = _pipe(stack), _pipe(stack)
-        process = _spawned(
+        process = _spawn(
             stack,
             "solution",
             (given, tell),
@@ -144,9 +144,9 @@ def run_tests(
     job = {"tests": list(tests), "setup": setup, "entry_point": entry_point, "bounds": bounds.tree()}
     with ExitStack() as stack:
         (results, tell), (asked, ask), (heard, answer) = _pipe(stack), _pipe(stack), _pipe(stack)
-        code_given = _written(stack, {"code": code, "bounds": bounds.tree()})
-        _spawned(stack, "solution", (code_given, answer, asked), bounds)
-        _spawned(stack, "tester", (_written(stack, job), tell, ask, heard), bounds)
+        code_given = _write_job(stack, {"code": code, "bounds": bounds.tree()})
+        _spawn(stack, "solution", (code_given, answer, asked), bounds)
+        _spawn(stack, "tester", (_write_job(stack, job), tell, ask, heard), bounds)
         for end in (tell, asked, ask, heard, answer):
             end.close()
         messages = _messages(results, left.seconds)
@@ -224,7 +224,7 @@ def _pipe(stack: ExitStack) -> tuple[IO[bytes], IO[bytes]]:
     )
 
 
-def _written(stack: ExitStack, job: Any) -> IO[bytes]:
+def _write_job(stack: ExitStack, job: Any) -> IO[bytes]:
     """A job in a file that has no name: unlike a pipe it takes any length at once."""
     file = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     file.write(as_line(job))
@@ -232,19 +232,19 @@ def _written(stack: ExitStack, job: Any) -> IO[bytes]:
     return file
 
 
-def _spawned(
+def _spawn(
     stack: ExitStack, module: str, ends: Sequence[IO[bytes]], bounds: Bounds, **streams: int
 ) -> Process:
     try:
         process = spawn(module, [end.fileno() for end in ends], sandboxed=bounds.sandboxed, **streams)
     except OSError as exc:
         raise SandboxError(f"a process of the sandbox can't be started: {exc}") from exc
-    stack.enter_context(_ended(process))
+    stack.enter_context(_killing_session(process))
     return process
 
 
 @contextmanager
-def _ended(process: Process) -> Iterator[None]:
+def _killing_session(process: Process) -> Iterator[None]:
     """End a process and all of its session with the block; of a sandbox nothing outlives its first process."""
     try:
         yield

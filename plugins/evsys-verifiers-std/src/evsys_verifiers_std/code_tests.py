@@ -108,7 +108,7 @@ class CodeTests(Configured):
         if code is None:
             return Score(value=0.0, metadata={**facts, "error": "the answer has no block of Python code"})
         try:
-            parts = _tested(
+            parts = _test_code(
                 f"{settings.prefix}\n{code}" if settings.prefix else code, given, self._bounds(settings)
             )
         except SandboxError as exc:
@@ -176,7 +176,7 @@ def _has_sandbox(settings: CodeTestsParams) -> bool:
     return reason is None
 
 
-def _tested(code: str, given: Given, bounds: Bounds) -> list[Part]:
+def _test_code(code: str, given: Given, bounds: Bounds) -> list[Part]:
     """Every part of every test, programs after functions."""
     from evsys_verifiers_std.code_runs import Part, TimeLeft, run_program, run_tests
 

@@ -62,7 +62,7 @@ class FormatOnly(Configured):
             len(text) >= (settings.min_characters or 0)
             and (settings.max_characters is None or len(text) <= settings.max_characters)
             and not any(wrong in text for wrong in settings.forbidden)
-            and _tagged(text, settings.tags, only=settings.only_tags)
+            and _has_tags(text, settings.tags, only=settings.only_tags)
         )
 
     def oracle(self, expected: Any, params: Mapping[str, Any]) -> str | None:
@@ -105,7 +105,7 @@ def _well_formed(settings: FormatOnlyParams) -> str | None:
     return None
 
 
-def _tagged(text: str, tags: tuple[str, ...], *, only: bool) -> bool:
+def _has_tags(text: str, tags: tuple[str, ...], *, only: bool) -> bool:
     """True when each tag opens and closes once, in order, one after the other, around something."""
     place = 0
     for tag in tags:

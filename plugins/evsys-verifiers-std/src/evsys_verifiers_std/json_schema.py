@@ -63,7 +63,7 @@ class JsonSchema(Configured):
             ValueError: there is no usable schema.
         """
         settings: JsonSchemaParams = self._settings(params)
-        error = _asked(settings, expected, text=model_output, fenced=settings.fenced)
+        error = _find_fault(settings, expected, text=model_output, fenced=settings.fenced)
         if error is None:
             return Score(value=1.0)
         return Score(value=0.0, metadata={"error": error[:_LONGEST_ERROR]})
@@ -72,7 +72,7 @@ class JsonSchema(Configured):
         """A right answer where the schema itself shows one: its `const`, the first of `examples` or `enum`, or `default`."""
         settings: JsonSchemaParams = self._settings(params)
         schema = settings.schema if settings.schema is not None else expected
-        shown = _shown_by(schema) if isinstance(schema, Mapping) else []
+        shown = _examples_of(schema) if isinstance(schema, Mapping) else []
         return json.dumps(shown[0], ensure_ascii=False) if shown else None
 
     def counterexample(self, expected: Any, params: Mapping[str, Any]) -> str:
@@ -85,10 +85,10 @@ class JsonSchema(Configured):
         Raises:
             ValueError: says what is wrong and where in the schema.
         """
-        _asked(self.config, expected)
+        _find_fault(self.config, expected)
 
 
-def _shown_by(schema: Mapping[str, Any]) -> list[Any]:
+def _examples_of(schema: Mapping[str, Any]) -> list[Any]:
     shown = [schema["const"]] if "const" in schema else []
     for name in ("examples", "enum"):
         values = schema.get(name)
@@ -96,7 +96,7 @@ def _shown_by(schema: Mapping[str, Any]) -> list[Any]:
     return shown + ([schema["default"]] if "default" in schema else [])
 
 
-def _asked(settings: JsonSchemaParams, expected: Any, **what: Any) -> str | None:
+def _find_fault(settings: JsonSchemaParams, expected: Any, **what: Any) -> str | None:
     """The fault of a text.
 
     Raises:

@@ -54,11 +54,11 @@ def _make_room(folder: Path) -> None:
     files = list(folder.glob("*.json"))
     if len(files) <= MOST_IN_A_FOLDER:
         return
-    for path in sorted(files, key=_changed)[: MOST_IN_A_FOLDER // 4]:
+    for path in sorted(files, key=_write_time)[: MOST_IN_A_FOLDER // 4]:
         path.unlink(missing_ok=True)
 
 
-def _changed(path: Path) -> float:
+def _write_time(path: Path) -> float:
     """When a file was written; one that another process has just removed counts as oldest."""
     with suppress(FileNotFoundError):
         return path.stat().st_mtime

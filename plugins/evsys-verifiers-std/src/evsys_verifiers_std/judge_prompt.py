@@ -94,18 +94,18 @@ def read_score(said: str, *, lowest: float, highest: float) -> tuple[float, str]
     short = len(last) <= _LONGEST_LINE
     found = (_NAMED.fullmatch(last) or _BARE.fullmatch(last)) if short else None
     if found is None:
-        raise UnreadableVerdictError(f"its last line is not `SCORE: number`: {_shown(last)}")
+        raise UnreadableVerdictError(f"its last line is not `SCORE: number`: {_quote(last)}")
     score = float(found["score"])
     if found["of"] is not None and float(found["of"]) != highest:
         raise UnreadableVerdictError(
-            f"it scores on another scale than {lowest:g} to {highest:g}: {_shown(last)}"
+            f"it scores on another scale than {lowest:g} to {highest:g}: {_quote(last)}"
         )
     if not lowest <= score <= highest:
         raise UnreadableVerdictError(f"its score {score:g} is outside {lowest:g} to {highest:g}")
     return score, last
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 

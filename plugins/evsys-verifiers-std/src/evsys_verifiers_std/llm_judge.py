@@ -157,16 +157,16 @@ class LlmJudge(Configured):
     async def _vote(self, messages: Sequence[Message], index: int) -> _Vote:
         key = self._key(messages, index)
         sampling = self._sampling(key)
-        kept = self._kept(key)
+        kept = self._cached_verdict(key)
         if kept is not None:
             return self._read(kept, None, cached=True)
         try:
             completions = await self._client.generate(messages, sampling)
-            return self._paid(key, completions[0])
+            return self._new_verdict(key, completions[0])
         except PLUGIN_FAILURES as exc:
             return _Vote(failure=f"the judge failed: {type(exc).__name__}: {exc}")
 
-    def _paid(self, key: str, completion: Completion) -> _Vote:
+    def _new_verdict(self, key: str, completion: Completion) -> _Vote:
         """A fresh verdict; one that can be read is kept."""
         from evsys_runtime.accounting.spent import used_by
         from evsys_verifiers_std.judge_cache import JudgeCache
@@ -194,7 +194,7 @@ class LlmJudge(Configured):
             return _Vote(said=said, failure=str(exc), usage=usage, cached=cached)
         return _Vote(score=score, line=line, said=said, usage=usage, cached=cached)
 
-    def _kept(self, key: str) -> str | None:
+    def _cached_verdict(self, key: str) -> str | None:
         from evsys_verifiers_std.judge_cache import JudgeCache
 
         return JudgeCache().get(key) if self.config.cache else None
@@ -245,11 +245,11 @@ class LlmJudge(Configured):
         return Score(
             value=min(1.0, max(0.0, (joined - low) / (high - low))),
             components=spread,
-            metadata=self._told(votes, failures),
+            metadata=self._details(votes, failures),
             usage=usage,
         )
 
-    def _told(self, votes: Sequence[_Vote], failures: Sequence[str]) -> dict[str, Any]:
+    def _details(self, votes: Sequence[_Vote], failures: Sequence[str]) -> dict[str, Any]:
         cached = sum(vote.cached for vote in votes)
         cache_errors = [vote.cache_error for vote in votes if vote.cache_error is not None]
         return {

@@ -55,7 +55,7 @@ class MathEqual(Configured):
         settings: MathEqualParams = self._settings(params)
         return float(
             any(
-                _asked(text, settings, text=model_output, decimals=settings.decimals)
+                _are_equal(text, settings, text=model_output, decimals=settings.decimals)
                 for text in expected_texts(expected)
             )
         )
@@ -73,10 +73,10 @@ class MathEqual(Configured):
             ValueError: says which.
         """
         for text in expected_texts(expected):
-            _asked(text, self.config)
+            _are_equal(text, self.config)
 
 
-def _asked(expected: str, settings: MathEqualParams, **what: Any) -> bool:
+def _are_equal(expected: str, settings: MathEqualParams, **what: Any) -> bool:
     answer = _process.ask({"expected": expected, **what}, settings.timeout_seconds, "the comparison")
     if "refused" in answer:
         raise ValueError(answer["refused"])

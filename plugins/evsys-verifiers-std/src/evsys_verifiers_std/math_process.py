@@ -46,12 +46,12 @@ def _bound_memory() -> None:
 def answer_to(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to one request."""
     logging.getLogger("math_verify").setLevel(logging.ERROR)
-    expected = _expected(request["expected"])
+    expected = _parse_expected(request["expected"])
     if not expected:
         return {"refused": f"`expected` is {request['expected']!r}, which can't be read as mathematics"}
     if "text" not in request:
         return {"equal": None}
-    said = _parsed(request["text"]) or _bare(request["text"])
+    said = _parse_answer(request["text"]) or _bare(request["text"])
     equal = import_module("math_verify").verify(
         expected, said, float_rounding=request["decimals"], timeout_seconds=None
     )
@@ -59,19 +59,19 @@ def answer_to(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _expected(text: str) -> Sequence[Any]:
+def _parse_expected(text: str) -> Sequence[Any]:
     """The expected expression: LaTeX with or without marks around it, or prose with an expression in it."""
     marked = "$" in text or "\\boxed" in text or "\\(" in text or "\\[" in text
-    return _parsed(text) if marked else _parsed(f"${text}$") or _parsed(text)
+    return _parse_answer(text) if marked else _parse_answer(f"${text}$") or _parse_answer(text)
 
 
 def _bare(text: str) -> Sequence[Any]:
     text = text.strip()
     short = 0 < len(text) <= LONGEST_EXPRESSION and "\n" not in text and "$" not in text
-    return _parsed(f"${text}$") if short else []
+    return _parse_answer(f"${text}$") if short else []
 
 
-def _parsed(text: str) -> Sequence[Any]:
+def _parse_answer(text: str) -> Sequence[Any]:
     """The readings of a text; empty where the library found an expression, but could make nothing of it but a text."""
     parsed: Sequence[Any] = import_module("math_verify").parse(text, parsing_timeout=None)
     return parsed if any(not isinstance(reading, str) for reading in parsed) else []

@@ -49,7 +49,7 @@ class Numeric(Configured):
         """Compare the number in `model_output` with `expected`: a number, a text such as `5 km`, `{value, unit}`, or a list."""
         settings: NumericParams = self._settings(params)
         wanted = expected_quantities(expected, settings.decimal)
-        said = _picked(model_output, settings)
+        said = _pick_number(model_output, settings)
         return float(said is not None and any(_right(said, one, settings) for one in wanted))
 
     def oracle(self, expected: Any, params: Mapping[str, Any]) -> str:
@@ -71,7 +71,7 @@ class Numeric(Configured):
         expected_quantities(expected, self.config.decimal)
 
 
-def _picked(text: str, settings: NumericParams) -> Quantity | None:
+def _pick_number(text: str, settings: NumericParams) -> Quantity | None:
     """The number that is looked at; None where there is none, or where several leave it open."""
     if settings.after is not None:
         _, found, text = text.rpartition(settings.after)

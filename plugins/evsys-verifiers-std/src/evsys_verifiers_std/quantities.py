@@ -172,7 +172,7 @@ def _value(match: re.Match[str], mark: Mark) -> Fraction | None:
         ("power_small", False),
     ):
         if value is not None and match[name]:
-            value = _raised(value, match[name], ten=ten)
+            value = _raise_to(value, match[name], ten=ten)
     negative = [sign for sign in (match["sign"], match["inner"]) if sign and sign.strip() in _MINUS]
     return -value if value is not None and len(negative) == 1 else value
 
@@ -194,7 +194,7 @@ def _decimal(text: str, mark: Mark) -> Fraction | None:
         return None
 
 
-def _raised(value: Fraction, exponent: str, *, ten: bool) -> Fraction | None:
+def _raise_to(value: Fraction, exponent: str, *, ten: bool) -> Fraction | None:
     """`value` to a power, or with `ten` times a power of ten; None beyond all bounds."""
     exponent = exponent.translate(_SUPERSCRIPTS)
     for minus in _MINUS:
@@ -219,7 +219,7 @@ def expected_quantities(expected: Any, mark: Mark = ".") -> list[Expected]:
     values = list(expected) if isinstance(expected, list | tuple) else [expected]
     if not values:
         raise ValueError("`expected` is an empty list; give at least one number")
-    return [_expected(value, mark) for value in values]
+    return [_parse_expected(value, mark) for value in values]
 
 
 def exact(number: float) -> Fraction:
@@ -232,14 +232,14 @@ def exact(number: float) -> Fraction:
     return Fraction(Decimal(repr(number)))
 
 
-def _expected(value: Any, mark: Mark) -> Expected:
+def _parse_expected(value: Any, mark: Mark) -> Expected:
     if isinstance(value, Mapping):
         if not value.keys() <= {"value", "unit"} or "value" not in value:
             raise ValueError(f"`expected` is {dict(value)!r}; an object has `value` and, if need be, `unit`")
         unit = value.get("unit")
         if unit is not None and not (isinstance(unit, str) and unit.strip()):
             raise ValueError(f"`expected` has the unit {unit!r}, which is not a string")
-        return _with_unit(_expected(value["value"], mark), unit)
+        return _with_unit(_parse_expected(value["value"], mark), unit)
     if isinstance(value, str):
         return _from_text(value, mark)
     if isinstance(value, bool) or not isinstance(value, int | float):

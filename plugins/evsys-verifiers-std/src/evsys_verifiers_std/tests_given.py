@@ -58,10 +58,10 @@ def given_tests(settings: Settings, expected: Any) -> Given:
     if not listed:
         raise ValueError("there are no tests: give them as `params.tests`, or as the task's `expected`")
     _check_entry_point(entry_point)
-    _parsed("setup", setup)
+    _parse_code("setup", setup)
     solution = own.get("solution")
     if solution is not None:
-        _parsed("solution", solution)
+        _parse_code("solution", solution)
     for number, test in enumerate(listed, start=1):
         _check(f"test {number}", test, entry_point)
     imports = _imports([test for test in listed if isinstance(test, str)], setup)
@@ -126,7 +126,7 @@ def _check_entry_point(name: Any) -> None:
 
 def _check(where: str, test: Any, entry_point: str | None) -> None:
     if isinstance(test, str):
-        _check_code(where, _parsed(where, test), entry_point)
+        _check_code(where, _parse_code(where, test), entry_point)
     elif not isinstance(test, Mapping):
         raise ValueError(f"{where} is a {type(test).__name__}, not Python code or an object")  # noqa: TRY004 - as all others
     elif set(test) == {"input", "output"}:
@@ -181,7 +181,7 @@ def _check_call(where: str, test: Mapping[str, Any], entry_point: str | None) ->
         raise ValueError(f"{where} can't be written as JSON: {exc}") from exc
 
 
-def _parsed(where: str, code: Any) -> ast.Module:
+def _parse_code(where: str, code: Any) -> ast.Module:
     if not isinstance(code, str):
         raise ValueError(f"{where} is a {type(code).__name__}, not Python code")  # noqa: TRY004 - as all others
     try:

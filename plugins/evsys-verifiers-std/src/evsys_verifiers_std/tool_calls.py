@@ -41,14 +41,14 @@ def expected_calls(expected: Any) -> list[Call]:
 def calls_of_rollout(rollout: Rollout) -> list[Call]:
     """All calls that the model made, in their order, over all turns."""
     said = [turn.message for turn in rollout.turns] or list(rollout.messages)
-    return [_made(call) for message in said if message.role == "assistant" for call in message.tool_calls]
+    return [_call_of(call) for message in said if message.role == "assistant" for call in message.tool_calls]
 
 
 def calls_in_text(text: str) -> list[Call]:
     """The calls written in an answer's text, outside its reasoning: tagged, in a code fence, or as bare JSON."""
     _, content = split_reasoning(text)
     calls, _ = read_tool_calls(content, untagged=True)
-    return [_made(call) for call in calls]
+    return [_call_of(call) for call in calls]
 
 
 def matches(
@@ -58,12 +58,12 @@ def matches(
     if not allow_extra and len(made) != len(wanted):
         return False
     if not ordered:
-        return _assigned([[_same(m, w, arguments) for m in made] for w in wanted])
+        return _has_assignment([[_same(m, w, arguments) for m in made] for w in wanted])
     remaining = iter(made)
     return all(any(_same(m, w, arguments) for m in remaining) for w in wanted)
 
 
-def _assigned(fits: Sequence[Sequence[bool]]) -> bool:
+def _has_assignment(fits: Sequence[Sequence[bool]]) -> bool:
     """True when each row can have a column of its own (a bipartite matching by augmenting paths)."""
     owner: dict[int, int] = {}
 
@@ -122,7 +122,7 @@ def _call(value: Any) -> Call | None:
     return Call(name, _arguments(value.get("arguments", {})))
 
 
-def _made(call: ToolCall) -> Call:
+def _call_of(call: ToolCall) -> Call:
     return Call(call.name, _arguments(call.arguments))
 
 

@@ -144,7 +144,7 @@ def _table() -> tuple[dict[str, Unit], dict[str, Unit]]:
     return symbols, names
 
 
-def _named(name: str) -> Unit | None:
+def _unit_called(name: str) -> Unit | None:
     symbols, names = _table()
     compact = name.replace(" ", "").upper() if name.startswith("°") else name
     return symbols.get(compact) or names.get(name.casefold())
@@ -184,7 +184,7 @@ def _factors(text: str) -> Iterator[_Factor]:
         if name.casefold() in _WORDS and raised == 1:
             raised = _WORDS[name.casefold()]
             continue
-        unit = _named(name)
+        unit = _unit_called(name)
         if unit is None:
             return
         power, place = _power(text, match, place)

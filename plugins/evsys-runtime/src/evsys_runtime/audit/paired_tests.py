@@ -279,7 +279,7 @@ class SignFlips(PairedTest):
         far = np.abs(centres) > 1e-9 * math.sqrt(squares) / self.n
         return np.where(none, np.where(far, np.inf, 0.0), np.abs(centres) / errors)
 
-    def _seen(self, mean: float) -> float:
+    def _distance(self, mean: float) -> float:
         """How far the data lies from `mean`, in its own standard errors."""
         distance = abs(self.effect - mean)
         if self.step > self._tiny:
@@ -289,17 +289,17 @@ class SignFlips(PairedTest):
     def _flipped(self, mean: float) -> Estimate:
         """The share of patterns that lie as far from `mean` as the data does."""
         t = self._t(mean)
-        hits = int((t >= self._seen(mean) * (1.0 - 1e-9)).sum())
-        return Estimate(hits / len(t)) if self.exact else self._drawn((hits + 1) / (len(t) + 1))
+        hits = int((t >= self._distance(mean) * (1.0 - 1e-9)).sum())
+        return Estimate(hits / len(t)) if self.exact else self._draw_p_value((hits + 1) / (len(t) + 1))
 
     def null_p_values(self) -> Array:
         """The p-value of no difference that each pattern would have had, and where patterns are drawn that of the data, [B] or [B + 1]."""
         t = self._t(0.0)
-        t = t if self.exact else np.append(t, self._seen(0.0))
+        t = t if self.exact else np.append(t, self._distance(0.0))
         ordered = np.sort(t)
         return (len(t) - np.searchsorted(ordered, t * (1.0 - 1e-9), side="left")) / len(t)
 
-    def _drawn(self, p: float, *, tails: float = 1.0) -> Estimate:
+    def _draw_p_value(self, p: float, *, tails: float = 1.0) -> Estimate:
         """A drawn p-value, `tails` times the share of draws, with the error of two sets of draws."""
         rare = max(p, 3.0 / self.draws)
         variance = rare * (tails - rare) * (1.0 / self.draws + 1.0 / DRAWS)
@@ -334,7 +334,7 @@ class SignFlips(PairedTest):
     def _by_weights(self, mean: float) -> Estimate:
         low, high = self._weighted
         tail = float((low <= mean).mean()) if mean < self.effect else float((high >= mean).mean())
-        return self._drawn(min(1.0, 2.0 * tail), tails=2.0)
+        return self._draw_p_value(min(1.0, 2.0 * tail), tails=2.0)
 
     def elsewhere(self, mean: float) -> Estimate:
         """The least certain of flipped signs, weighted means and, where hardly a cluster differs, of what wasn't seen."""

@@ -82,10 +82,10 @@ class Aliases:
         moved = attrs.evolve(
             document,
             tree=spelled,
-            positions=self._moved(document.positions),
-            keys=self._moved(document.keys),
-            literals=self._moved(document.literals),
-            overrides=self._moved(document.overrides),
+            positions=self._rename_paths(document.positions),
+            keys=self._rename_paths(document.keys),
+            literals=self._rename_paths(document.literals),
+            overrides=self._rename_paths(document.overrides),
         )
         self._renamed.clear()
         return moved
@@ -279,7 +279,7 @@ class Aliases:
         hint = f"use {field.key!r}" if name != field.key else field.metadata.get("help")
         self._deprecated.append((place, f"{name!r} is deprecated since {owner} {since}", hint))
 
-    def _moved[T](self, found: Mapping[str, T]) -> dict[str, T]:
+    def _rename_paths[T](self, found: Mapping[str, T]) -> dict[str, T]:
         """Facts about paths, by their canonical names."""
         return {self._canonical(path): value for path, value in found.items()}
 

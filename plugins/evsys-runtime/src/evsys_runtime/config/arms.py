@@ -226,12 +226,12 @@ class Arms:
                 if (
                     declared(backend.built, "honours") is not None
                 ):  # one that says nothing is taken to honour all options
-                    asked = self._asked(algorithm, model)
+                    asked = self._unusual_options(algorithm, model)
                     problems += self._memo(
                         ("honours", asked, id(backend.raw)), lambda: _ignored_options(asked, backend)
                     )
                 if not model.problems:
-                    problems += self._judged(algorithm, backend, model)
+                    problems += self._model_problems(algorithm, backend, model)
         problems += self._small(algorithm, parts.get("data"))
         problems += self._roles(parts)
         agent = parts.get("agent")
@@ -318,14 +318,14 @@ class Arms:
         memo = ("needs", tuple(needs), id(backend.raw))
         return self._memo(memo, lambda: _not_offered(needs, algorithm, backend))
 
-    def _asked(self, algorithm: _Part | None, model: _Part) -> tuple[str, ...]:
+    def _unusual_options(self, algorithm: _Part | None, model: _Part) -> tuple[str, ...]:
         """Run options that are set, and that a backend may not know what to do with."""
         asked = [f"model.{name}" for name in _MODEL_OPTIONS if getattr(model.value, name) is not None]
         if algorithm is not None and algorithm.value is not None:
             asked += [f"algorithm.params.{name}" for name in _LORA_OPTIONS if name in algorithm.value.params]
         return tuple(asked)
 
-    def _judged(self, algorithm: _Part | None, backend: _Part, model: _Part) -> list[Problem]:
+    def _model_problems(self, algorithm: _Part | None, backend: _Part, model: _Part) -> list[Problem]:
         """The problems of the model according to backend and algorithm, if they offer a check."""
         trainer: Any = algorithm.built if algorithm is not None else None
         judges = (

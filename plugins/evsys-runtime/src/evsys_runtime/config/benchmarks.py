@@ -147,7 +147,7 @@ class Benchmarks:
         elif entry.path and not entry.id:
             self._file(entry, entry.path, place)
         else:
-            self._stored(entry, place)
+            self._check_stored(entry, place)
 
     def _file(self, entry: BenchmarkConfig, path: str, place: str) -> None:
         wrong = files.missing(path, self.root, folder=True)
@@ -156,7 +156,7 @@ class Benchmarks:
         else:
             self._tasks(entry, self.root / path, path, f"{place}.path")
 
-    def _stored(self, entry: BenchmarkConfig, place: str) -> None:
+    def _check_stored(self, entry: BenchmarkConfig, place: str) -> None:
         """Tasks by id or name are the project's own, or were pulled before: no store serves them while a run continues.
 
         A `path` next to an `id` is read if neither has it.

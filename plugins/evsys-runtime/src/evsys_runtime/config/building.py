@@ -76,7 +76,7 @@ class Plugins:
         unset = tuple(_unset(params, inside)) if secret else ()
         try:
             if extra:
-                params = {**self._taken(kind, name, extra), **params}
+                params = {**self._config_params(kind, name, extra), **params}
             if secret:
                 plugin = self.registry.build(kind, name, placeholders.resolve(params), path=inside)
             else:
@@ -88,7 +88,7 @@ class Plugins:
                 problems=(*unset, *(each for each in problems if each.path not in unset_places))
             )
         except PluginError as exc:
-            return BuildResult(problems=(*unset, self._refused(exc, f"{path}.kind")))
+            return BuildResult(problems=(*unset, self._build_problem(exc, f"{path}.kind")))
         return BuildResult(plugin=plugin, problems=unset)
 
     def named(self, kind: str, name: str, path: str) -> tuple[Problem, ...]:
@@ -96,7 +96,7 @@ class Plugins:
         try:
             self.registry.get(kind, name)
         except PluginError as exc:
-            return (self._refused(exc, path),)
+            return (self._build_problem(exc, path),)
         return ()
 
     def listens(self, callback: Any, name: str, path: str) -> tuple[Problem, ...]:
@@ -106,7 +106,7 @@ class Plugins:
         try:
             HookManager().register(callback, name)
         except PluginError as exc:
-            return (self._refused(exc, path),)
+            return (self._build_problem(exc, path),)
         return ()
 
     def _plain(self, kind: str, name: str, params: Mapping[str, Any], path: str) -> Any:
@@ -121,7 +121,7 @@ class Plugins:
             template.learn(params)
         return plugin
 
-    def _taken(self, kind: str, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
+    def _config_params(self, kind: str, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Those of some params that the plugin's Config names."""
         config: Any = self.registry.config_of(kind, name)
         if config is None:
@@ -130,7 +130,7 @@ class Plugins:
         names = set(config.model_fields) if pydantic else {field.key for field in fields_of(config)}
         return {key: value for key, value in extra.items() if key in names}
 
-    def _refused(self, exc: PluginError, path: str) -> Problem:
+    def _build_problem(self, exc: PluginError, path: str) -> Problem:
         if not isinstance(exc, PluginNotFoundError | PluginConflictError):
             self.broken[exc.message] = exc
         return Problem(path=path, message=exc.message, hint=exc.hint)

@@ -82,13 +82,13 @@ class Recipe:
         if self.key is None:
             return [arm]
         given = arm.tree.get(self.key)
-        parts = list(self._staged(given) if self.key == "stages" else self._learned(given))
+        parts = list(self._stage_parts(given) if self.key == "stages" else self._dataset_parts(given))
         origins = attrs.evolve(arm.origins, axes=(*arm.origins.axes, (f"$.{self.key}", f"$.{self.key}")))
         kept = {key: value for key, value in arm.tree.items() if key != self.key}
         made: list[ArmTree] = []
         before: str | None = None
         for index, part in enumerate(parts, 1):
-            tree = {**kept, **part.values, **(self._chained(kept) if index > 1 else {})}
+            tree = {**kept, **part.values, **(self._chain_model(kept) if index > 1 else {})}
             stage = Stage(index=index, name=part.name, of=len(parts), before=before)
             # With what came before, since that made the weights that it begins with.
             before = _hash(f"{before} {trees.canonical({**tree, 'name': None, 'tags': None})}")
@@ -96,14 +96,14 @@ class Recipe:
             made.append(ArmTree(name=arm.name, tree=tree, origins=origins_here, digest=before, stage=stage))
         return made
 
-    def _staged(self, given: Any) -> Iterator[_Part]:
+    def _stage_parts(self, given: Any) -> Iterator[_Part]:
         for index, entry in _mappings(given):
             values = {key: entry[key] for key in _OF_A_STAGE if key in entry}
             asked = [key for key in _OF_A_STAGE if key in values or key in _SET_BY["stages"]]
             places = [(f"$.{key}", f"$.stages[{index}].{key}") for key in asked]
             yield _Part(name=stage_name(entry.get("name"), index), values=values, places=places)
 
-    def _learned(self, given: Any) -> Iterator[_Part]:
+    def _dataset_parts(self, given: Any) -> Iterator[_Part]:
         datasets = [entry for _, entry in _mappings(trees.get(given, ("datasets",)))]
         replay = trees.get(given, ("replay",))
         for index, entry in enumerate(datasets):
@@ -131,7 +131,7 @@ class Recipe:
         """One object for what is made of the same values, so that it is looked at once."""
         return self._datasets.setdefault((id(of), index), (made, of))[0]
 
-    def _chained(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _chain_model(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """The model of a stage that begins where another one ended."""
         model = tree.get("model")
         if not isinstance(model, Mapping):

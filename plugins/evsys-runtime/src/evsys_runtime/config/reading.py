@@ -81,11 +81,11 @@ class Reader:
             hint = quote(self.document, problem.path, literal)
         elif problem.path == "$.version":
             hint = "this evsys reads version 1"
-        elif (meant := self._meant(problem.path)) and (given := _TEXT_FOR_MAPPING.match(message)):
+        elif (meant := self._meant_key(problem.path)) and (given := _TEXT_FOR_MAPPING.match(message)):
             hint = f"write {{{meant}: {given[1]}}}"
         return self.document.problem(problem.path, f"{message}{suffix}", hint)
 
-    def _meant(self, path: str) -> str | None:
+    def _meant_key(self, path: str) -> str | None:
         """The key that a text in place of the mapping at `path` would be the value of."""
         keys = [segment for segment in paths.parse(path) if isinstance(segment, str)] if path != "$" else []
         return _MEANT.get(keys[-1]) if keys else None

@@ -175,7 +175,7 @@ class _Plugins:
             )
             return
         title = f"{entry.kind} {entry.qualified}"
-        self.definitions[_key(title)] = self._embedded(params, title)
+        self.definitions[_key(title)] = self._embed_schema(params, title)
         for spelling in self._spellings(entry):
             yield _branch({"const": spelling}, title, params)
         if entry.name.endswith(("@k", "^k")) and "k" in params.get("properties", {}):
@@ -200,7 +200,7 @@ class _Plugins:
             return [entry.qualified]
         return [entry.name, entry.qualified] if found == entry else [entry.qualified]
 
-    def _embedded(self, params: dict[str, Any], title: str) -> dict[str, Any]:
+    def _embed_schema(self, params: dict[str, Any], title: str) -> dict[str, Any]:
         """A plugin's schema as a definition of the whole: its own definitions alongside it, its references adapted."""
         own = params.get("$defs", {})
         for name, definition in own.items():

@@ -149,13 +149,13 @@ def _accepted_values(
         hint = "in a search a condition reads a value that one axis sets"
         report.add(document.problem(condition.place, message, hint))
         return {}
-    accepted = _accepted_on(axis, inside, condition)
+    accepted = _accepted_values_of(axis, inside, condition)
     if holds and axis.when:  # where that axis is left out, the base run's value counts
         accepted.append(None)
     return {_path_of(axis): tuple(accepted)} if accepted else None
 
 
-def _accepted_on(axis: Axis, inside: tuple[Segment, ...], condition: Condition) -> list[Any]:
+def _accepted_values_of(axis: Axis, inside: tuple[Segment, ...], condition: Condition) -> list[Any]:
     """The values of an axis by which a condition holds that reads what is `inside` them."""
     if axis.scale is None:
         wanted = condition.accepted

@@ -49,11 +49,11 @@ class Selection:
         asked = self.metadata.success_metric
         if asked is None:
             val = [entry for entry in entries if entry.split == "val" and entry.inference is None]
-            return self._directed(val[0], _first_metric(val[0])) if len(val) == 1 else None
+            return self._with_direction(val[0], _first_metric(val[0])) if len(val) == 1 else None
         if not entries:
             self._add(f"{asked!r} names a number, but nothing is scored", "add a 'metadata.benchmark'")
             return None
-        found = self._named(asked, entries)
+        found = self._find_named(asked, entries)
         if found is None:
             return None
         entry, metric = found
@@ -72,9 +72,11 @@ class Selection:
             hint = closest(metric, names) or f"add it to the metrics of {entry.label!r}"
             self._add(f"{entry.label!r} has no metric {metric!r}, only {', '.join(names)}", hint)
             return None
-        return self._directed(entry, metric)
+        return self._with_direction(entry, metric)
 
-    def _named(self, asked: str, entries: Sequence[BenchmarkConfig]) -> tuple[BenchmarkConfig, str] | None:
+    def _find_named(
+        self, asked: str, entries: Sequence[BenchmarkConfig]
+    ) -> tuple[BenchmarkConfig, str] | None:
         for one in entries:  # a name may have dots in it, of params too
             if asked in {f"{one.label}.{name}" for name in one.metric_names}:
                 return one, asked.removeprefix(f"{one.label}.")
@@ -106,7 +108,7 @@ class Selection:
     def _add(self, message: str, hint: str | None = None, place: str = _PLACE) -> None:
         self.reader.add(place, message, hint)
 
-    def _directed(self, entry: BenchmarkConfig, metric: str) -> SuccessMetric | None:
+    def _with_direction(self, entry: BenchmarkConfig, metric: str) -> SuccessMetric | None:
         own = self._direction_of(entry, metric)
         if own is None:
             return None

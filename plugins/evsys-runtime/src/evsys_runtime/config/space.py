@@ -34,7 +34,7 @@ class Space:
     _namer: Namer = attrs.field(init=False)
 
     @_namer.default
-    def _named(self) -> Namer:
+    def _name_arms(self) -> Namer:
         # What is wrong with a template is reported with the first arms.
         return Namer(list(self.given.values()), self.base, self.template, self.document, Report())
 

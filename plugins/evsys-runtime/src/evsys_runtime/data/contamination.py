@@ -198,7 +198,8 @@ class Scan:
             numbers = range(first, first + len(entry.tasks))
             comparable = [self._index.comparable(number) for number in numbers]
             flagged = (
-                self._flagged(number, task.task_id) for number, task in zip(numbers, entry.tasks, strict=True)
+                self._flag_task(number, task.task_id)
+                for number, task in zip(numbers, entry.tasks, strict=True)
             )
             yield BenchmarkCheck(
                 benchmark=entry.name,
@@ -272,7 +273,7 @@ class Scan:
             )
             found.closest = closest[:_MOST_ROWS]
 
-    def _flagged(self, task: int, task_id: str) -> FlaggedTask | None:
+    def _flag_task(self, task: int, task_id: str) -> FlaggedTask | None:
         found = self._found.get(task)
         if found is None:
             return None

@@ -86,7 +86,7 @@ class OwnModules:
                         todo += statement.imports
             if name != _WHOLE and self._is_module(home, name):
                 home, name = f"{home}.{name}", _WHOLE
-            parsed = self._parsed(home)
+            parsed = self._parse_module(home)
             if name == _WHOLE:
                 yield parsed.text
                 todo += parsed.all_imports()
@@ -103,7 +103,7 @@ class OwnModules:
         """Statements that act, as they are executed, with a name of one of these modules, and the module of each."""
         elsewhere = self._project_modules() if self._top == PROJECT_PACKAGE else ()
         for module in sorted({*homes, *elsewhere}):
-            parsed = self._parsed(module)
+            parsed = self._parse_module(module)
             for statement in parsed.acting:
                 if any(self._home_of(parsed, module, name) in homes for name in statement.acts_with):
                     yield module, statement
@@ -139,7 +139,7 @@ class OwnModules:
         full = f"{home}.{name}"
         return full in sys.modules or (_is_package(home) and _spec_of(full) is not None)
 
-    def _parsed(self, name: str) -> _Module:
+    def _parse_module(self, name: str) -> _Module:
         if name not in self._modules:
             self._modules[name] = _parse(_text_of(name), package_of(name))
         return self._modules[name]

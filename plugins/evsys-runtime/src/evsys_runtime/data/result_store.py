@@ -210,7 +210,7 @@ class ResultStore:
         if not self.path.exists():
             return 0
         try:
-            return self._emptied()
+            return self._free_space()
         except StoreError as exc:
             # Busy, full or read-only: the file may be whole.
             if isinstance(exc.__cause__, sqlite3.OperationalError):
@@ -219,7 +219,7 @@ class ResultStore:
                 path.unlink(missing_ok=True)
             return 0
 
-    def _emptied(self) -> int:
+    def _free_space(self) -> int:
         with self._open() as database:
             gone = database.execute("DELETE FROM rollouts").rowcount
             database.execute("DELETE FROM scorings")

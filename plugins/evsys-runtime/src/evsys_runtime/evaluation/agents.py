@@ -141,14 +141,14 @@ def resolve_agent(spec: AgentSpec | None, registry: Registry, *, path: str = "$"
         plugin = registry.get("agent", name)
         if _is_function(plugin):
             return FunctionAgent(plugin, params)
-        return _checked(registry.build("agent", name, params, path=f"{path}.params"), name)
+        return _check_agent(registry.build("agent", name, params, path=f"{path}.params"), name)
     plugin = _load(import_path, path)
     if is_harness(plugin):
         return HarnessAgent(":".join(split_path(import_path) or ()), spec.params if spec else {})
-    return _imported(plugin, import_path, params, path)
+    return _import_agent(plugin, import_path, params, path)
 
 
-def _imported(plugin: Any, import_path: str, params: Mapping[str, Any], path: str) -> Agent:
+def _import_agent(plugin: Any, import_path: str, params: Mapping[str, Any], path: str) -> Agent:
     if _is_function(plugin):
         return FunctionAgent(plugin, params)
     if isinstance(plugin, type):
@@ -158,13 +158,13 @@ def _imported(plugin: Any, import_path: str, params: Mapping[str, Any], path: st
         own.register("agent", import_path, plugin)
         has_config = own.config_of("agent", import_path) is not None
         if has_config or not params:
-            return _checked(own.build("agent", import_path, params, path=f"{path}.params"), import_path)
+            return _check_agent(own.build("agent", import_path, params, path=f"{path}.params"), import_path)
         with boundary("plugin", import_path):
-            return _checked(plugin(**params), import_path)
+            return _check_agent(plugin(**params), import_path)
     if params:
         message = f"{import_path} is an object that exists already, so it takes no params"
         raise ConfigError([Problem(path=f"{path}.params", message=message)])
-    return _checked(plugin, import_path)
+    return _check_agent(plugin, import_path)
 
 
 def _load(import_path: str, path: str) -> Any:
@@ -180,7 +180,7 @@ def _is_function(plugin: Any) -> bool:
     return callable(plugin) and not isinstance(plugin, type) and not hasattr(plugin, "run")
 
 
-def _checked(agent: Any, name: str) -> Agent:
+def _check_agent(agent: Any, name: str) -> Agent:
     """An object with an async `run`.
 
     Raises:

@@ -241,7 +241,7 @@ class Evaluator:
                 r for r in self._results if not (r.benchmark in served and r.step == step and r.model is None)
             ]
             wanted = [attrs.evolve(b, inference=through) if b.name in served else b for b in wanted]
-        wanted = [b for b in wanted if not self._scored(b, step)]
+        wanted = [b for b in wanted if not self._is_scored(b, step)]
         if snapshot is not None:
             await self._begin(wanted, step, snapshot)
         else:
@@ -299,9 +299,9 @@ class Evaluator:
             wanted = list(self.benchmarks) if self._score_untrained else []
         else:
             wanted = [b for b in self.benchmarks if b.run_every is not None and step % b.run_every == 0]
-        return [benchmark for benchmark in wanted if not self._scored(benchmark, step)]
+        return [benchmark for benchmark in wanted if not self._is_scored(benchmark, step)]
 
-    def _scored(self, benchmark: BoundBenchmark, step: int) -> bool:
+    def _is_scored(self, benchmark: BoundBenchmark, step: int) -> bool:
         """True also while it is being scored."""
         return (step, benchmark.name) in self._pending or any(
             r.benchmark == benchmark.name and r.step == step and r.model is None for r in self._results

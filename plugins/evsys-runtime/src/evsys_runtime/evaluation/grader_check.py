@@ -165,7 +165,7 @@ class _Check:
     async def run(self) -> GraderCheck:
         started = time.monotonic()
         self.lower_is_better = any(map(_prefers_lower, self.benchmark.metrics))
-        chosen = self._chosen()
+        chosen = self._choose_tasks()
         ready = [tried for tried in chosen if await self._make_answers(tried, started)]
         for (name, why), tasks in self.untold.items():
             more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
@@ -177,7 +177,7 @@ class _Check:
         verify = make_verify(self.registry, timeout_seconds=self.seconds)
         done: list[_Tried] = []
         for tried in ready:
-            left = self._left(started)
+            left = self._seconds_left(started)
             if left <= 0 or not await _judge(tried, verify, left):
                 break
             done.append(tried)
@@ -194,7 +194,7 @@ class _Check:
         for name in dict.fromkeys(tried.spec.name for tried in done):
             own = [tried for tried in done if tried.spec.name == name]
             high = self._highest(own)
-            checks.append(_counted(name, own, high))
+            checks.append(_count_answers(name, own, high))
             faults += _faults(self.benchmark.name, name, own, high)
             self.warnings += _warnings(self.benchmark.name, name, own, high)
         return GraderCheck(
@@ -209,13 +209,13 @@ class _Check:
             faults=tuple(faults),
         )
 
-    def _left(self, started: float) -> float:
+    def _seconds_left(self, started: float) -> float:
         return self.seconds - (time.monotonic() - started)
 
     def _leave_out(self, why: str, count: int = 1) -> None:
         self.unchecked[why] = self.unchecked.get(why, 0) + count
 
-    def _chosen(self) -> list[_Tried]:
+    def _choose_tasks(self) -> list[_Tried]:
         """Tasks that can be tried: all, or as many as are allowed, drawn so that each verifier has its share."""
         groups: dict[str, list[_Tried]] = {}
         for task in self.benchmark.tasks:
@@ -248,7 +248,7 @@ class _Check:
         """False where the verifier takes too long to show what is right."""
         tried.answers = {"empty": "", "constant": CONSTANT, "echo": echo_of(tried.task)}
         verifier, expected = self._verifier(tried.spec), tried.spec.expected
-        deadline = asyncio.timeout(self._left(started))
+        deadline = asyncio.timeout(self._seconds_left(started))
         try:
             async with deadline:
                 tried.oracle = await oracle_of(verifier, expected)
@@ -354,7 +354,7 @@ def _full(tried: _Tried, answer: Answer, high: float) -> bool:
     return merit is not None and reaches(merit, high)
 
 
-def _counted(name: str, tried: Sequence[_Tried], high: float) -> VerifierCheck:
+def _count_answers(name: str, tried: Sequence[_Tried], high: float) -> VerifierCheck:
     answers: tuple[Answer, ...] = ("oracle", *WORTHLESS, "labels", *WRONG)
     known = [
         one for one in tried if one.oracle is not None and (one.oracle.declared or _full(one, "oracle", high))

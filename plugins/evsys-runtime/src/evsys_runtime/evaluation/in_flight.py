@@ -31,7 +31,7 @@ class InFlight:
             self._room.release()
             raise
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
 
     async def wait(self) -> None:
         """Wait until nothing is under way; a cancellation of this call ends none of it.
@@ -54,7 +54,7 @@ class InFlight:
         _, left = await asyncio.wait(tasks, timeout=seconds)
         return len(left)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._room.release()
         if not task.cancelled() and self._error is None:

@@ -37,7 +37,7 @@ async def oracle_of(verifier: BoundVerifier, expected: Any) -> Oracle | None:
     """The right answer of a task with this verifier; None if unknown. Exceptions of `oracle` pass through."""
     own = declared(verifier.call, "oracle")
     if callable(own):
-        said = await _told(own, expected, verifier.params)
+        said = await _right_answer(own, expected, verifier.params)
         return None if said is None else Oracle(text=said, declared=True)
     text = _text(expected)
     return None if text is None else Oracle(text=text, declared=False)
@@ -46,7 +46,7 @@ async def oracle_of(verifier: BoundVerifier, expected: Any) -> Oracle | None:
 async def counterexample_of(verifier: BoundVerifier, expected: Any) -> str | None:
     """A wrong answer, of a verifier that gives one. Exceptions of its method pass through."""
     own = declared(verifier.call, "counterexample")
-    return await _told(own, expected, verifier.params) if callable(own) else None
+    return await _right_answer(own, expected, verifier.params) if callable(own) else None
 
 
 def echo_of(task: HarborTask) -> str:
@@ -73,7 +73,7 @@ def made_rollout(task: HarborTask, answer: str) -> Rollout:
     )
 
 
-async def _told(method: Any, expected: Any, params: Mapping[str, Any]) -> str | None:
+async def _right_answer(method: Any, expected: Any, params: Mapping[str, Any]) -> str | None:
     said = method(expected, params)
     said = await said if inspect.isawaitable(said) else said
     if said is not None and not isinstance(said, str):

@@ -237,7 +237,9 @@ def _value(metric: BoundMetric, scores: Scores, seed: int) -> MetricValue:
             possible=metric.possible(scores.possible_rewards),
         )
     else:
-        interval = bootstrap_interval(list(usable), _resampled(metric, usable), scores.clusters, seed=seed)
+        interval = bootstrap_interval(
+            list(usable), _resample_metric(metric, usable), scores.clusters, seed=seed
+        )
     return MetricValue(
         value=value,
         low=interval.low if interval else None,
@@ -280,7 +282,9 @@ def _finite(metric: BoundMetric, usable: Mapping[str, Sequence[Any]]) -> float:
     return value
 
 
-def _resampled(metric: BoundMetric, usable: Mapping[str, Sequence[Any]]) -> Callable[[Sequence[str]], float]:
+def _resample_metric(
+    metric: BoundMetric, usable: Mapping[str, Sequence[Any]]
+) -> Callable[[Sequence[str]], float]:
     """The metric of a list of tasks in which some come several times; each time is a task of its own."""
 
     def of(tasks: Sequence[str]) -> float:

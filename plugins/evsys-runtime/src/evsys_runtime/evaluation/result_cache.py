@@ -119,7 +119,7 @@ class ResultCache:
             step: optimiser steps behind them.
             model: the API model's name.
         """
-        lookup = self._looked_up(
+        lookup = self._look_up(
             benchmark,
             policy,
             limits,
@@ -133,7 +133,7 @@ class ResultCache:
             return
         if lookup.complete:
             for place in lookup.keys:
-                yield self._marked(lookup, place, policy)
+                yield self._mark_rollout(lookup, place, policy)
             return
         known = lookup.known if _may_mix(benchmark, limits) else {}
         made: list[Rollout] = []
@@ -143,7 +143,7 @@ class ResultCache:
                 async for rollout in stream:
                     place = (rollout.task_id, rollout.sample_index)
                     if place in known:
-                        yield self._marked(lookup, place, policy)
+                        yield self._mark_rollout(lookup, place, policy)
                         continue
                     made.append(rollout)
                     if len(made) >= _BATCH:
@@ -162,7 +162,7 @@ class ResultCache:
             if line.get("found") == 0
         )
 
-    def _looked_up(
+    def _look_up(
         self,
         benchmark: BoundBenchmark,
         policy: Policy,
@@ -186,7 +186,7 @@ class ResultCache:
                 trained=self._trained,
                 snapshot=snapshot,
             )
-            lookup = self._found(benchmark, decided, told)
+            lookup = self._find_rollouts(benchmark, decided, told)
             mixes = lookup.complete or _may_mix(benchmark, limits)
             self._note({**told, **self._account(benchmark, lookup, used=len(lookup.known) if mixes else 0)})
         except PLUGIN_FAILURES as exc:
@@ -194,7 +194,7 @@ class ResultCache:
             return None
         return lookup
 
-    def _found(
+    def _find_rollouts(
         self, benchmark: BoundBenchmark, decided: Mapping[str, Any], told: Mapping[str, Any]
     ) -> _Lookup:
         scoring = digest(decided)
@@ -251,7 +251,7 @@ class ResultCache:
         except StoreError as exc:
             self._give_up(str(exc))
 
-    def _marked(self, lookup: _Lookup, place: tuple[str, int], policy: Policy) -> Rollout:
+    def _mark_rollout(self, lookup: _Lookup, place: tuple[str, int], policy: Policy) -> Rollout:
         if lookup.own:
             self.taken_over.append(used_in(lookup.known[place]))
             return attrs.evolve(lookup.known[place], policy_version=policy.version)

@@ -49,7 +49,7 @@ def why_not(benchmark: BoundBenchmark, registry: Registry, trained: Trained | No
 
     Plugins opt out by `cacheable = False`; a verifier that declares `deterministic = False` has opted out too.
     """
-    if benchmark.agent_spec is None and not _named(registry, "agent", DEFAULT_AGENT):
+    if benchmark.agent_spec is None and not _is_named(registry, "agent", DEFAULT_AGENT):
         return "its agent has no name"
     if benchmark.inference is not None and benchmark.inference_spec is None:
         return "its model client has no name"
@@ -143,7 +143,7 @@ def _environment_facts(registry: Registry, spec: PluginSpec | None) -> dict[str,
     """An environment that is neither registered nor an import path is one of its engine's, whose own facts include
     its version.
     """
-    if spec is None or _named(registry, "environment", spec.kind):
+    if spec is None or _is_named(registry, "environment", spec.kind):
         return plugin_facts(registry, "environment", spec)
     parts = split_path(spec.kind)
     code = None if parts is None else source_hash(load_object(*parts))
@@ -178,7 +178,7 @@ def _weights(trained: Trained | None, snapshot: SamplingClient | None, registry:
     }
 
 
-def _named(registry: Registry, kind: str, name: str) -> bool:
+def _is_named(registry: Registry, kind: str, name: str) -> bool:
     try:
         registry.find(kind, name)
     except PluginError:

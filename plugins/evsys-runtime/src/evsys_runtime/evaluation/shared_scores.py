@@ -59,13 +59,15 @@ class SharedScores:
         """
         while key not in self._known:
             if self._maker(key) in (run_id, None):
-                await self._made(key, run_id, make)
+                await self._make_score(key, run_id, make)
                 return None
             with waiting():
                 await self._changed.wait()
         return self._known[key]
 
-    async def _made(self, key: str, run_id: str, make: Callable[[], Awaitable[EvaluationResult]]) -> None:
+    async def _make_score(
+        self, key: str, run_id: str, make: Callable[[], Awaitable[EvaluationResult]]
+    ) -> None:
         wanted = self._wanted.setdefault(run_id, set())
         wanted.add(key)
         try:

@@ -182,7 +182,7 @@ def make_verify(registry: Registry, *, timeout_seconds: float = TIMEOUT_SECONDS)
                 raise
             return _absent(f"verifier {spec.name!r}: it raised CancelledError by itself", "verifier")
         except PLUGIN_FAILURES as exc:
-            reason = f"no verdict within {timeout_seconds:g} s" if deadline.expired() else _told(exc)
+            reason = f"no verdict within {timeout_seconds:g} s" if deadline.expired() else _error_text(exc)
             return _absent(f"verifier {spec.name!r}: {reason}", "verifier", retryable=_passing(exc))
         return to_score(said, spec.name)
 
@@ -196,12 +196,12 @@ def to_score(said: Any, verifier: str) -> Score | NoScore:
     score = said if isinstance(said, Score) else _as_score(said)
     if score is None:
         return _absent(
-            f"verifier {verifier!r} returned {_shown(said)}, not a number, Score or NoScore", "verifier"
+            f"verifier {verifier!r} returned {_short(said)}, not a number, Score or NoScore", "verifier"
         )
     for name, value in (("value", score.value), *score.components.items()):
         number = _number(value)
         if number is None or not math.isfinite(number):
-            reason = f"verifier {verifier!r} gave {name} {_shown(value)}, no finite number"
+            reason = f"verifier {verifier!r} gave {name} {_short(value)}, no finite number"
             return attrs.evolve(_absent(reason, "verifier"), usage=score.usage)
     return score if type(score.value) is float else attrs.evolve(score, value=float(score.value))
 
@@ -225,7 +225,7 @@ def _absent(reason: str, where: str, *, retryable: bool = False) -> NoScore:
     return NoScore(reason=reason, boundary=where, retryable=retryable)
 
 
-def _told(exc: BaseException) -> str:
+def _error_text(exc: BaseException) -> str:
     return str(exc) if isinstance(exc, EvsysError) else f"{type(exc).__name__}: {exc}"
 
 
@@ -234,7 +234,7 @@ def _passing(exc: BaseException) -> bool:
     return isinstance(exc, OSError) and not isinstance(exc, EvsysError)
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     """A value in a message; an object by its class, since its address would make each message another."""
     text = repr(value)
     if " at 0x" in text:

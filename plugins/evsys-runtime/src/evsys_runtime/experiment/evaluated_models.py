@@ -104,7 +104,7 @@ def find_saved_model(folder: Path) -> SavedModel:
             step=int(manifest["step"]),
             model=structure(ModelSpec, manifest["manifest"]["model"]),
             backend=structure(PluginSpec, arm["run"]["backend"]),
-            harness=_scored_in(resolved, arm),
+            harness=_harness_of(resolved, arm),
         )
     except (StoreError, KeyError, ValueError) as exc:
         raise ConfigError(
@@ -113,7 +113,7 @@ def find_saved_model(folder: Path) -> SavedModel:
         ) from exc
 
 
-def _scored_in(resolved: Mapping[str, Any], arm: Mapping[str, Any]) -> Harness:
+def _harness_of(resolved: Mapping[str, Any], arm: Mapping[str, Any]) -> Harness:
     """The harness in which a run was evaluated on the entry of its success metric, or on its only one: the entry's
     own parts before those of the run.
 

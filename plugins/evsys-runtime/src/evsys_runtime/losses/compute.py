@@ -58,7 +58,7 @@ def compute_loss(
     name, function, settings = resolve_loss(loss_fn, params, registry)
     with boundary("algorithm", f"loss {name}"):
         result = _call(name, function, data, logprobs, settings)
-    return _checked(name, result, logprobs, built_in=function in BUILTIN_LOSSES.values())
+    return _check_result(name, result, logprobs, built_in=function in BUILTIN_LOSSES.values())
 
 
 def resolve_loss(
@@ -199,7 +199,7 @@ DIVERGED = "training diverged: lower the learning rate, or look at the data of t
 FORMULA = "look for log(0), exp of a large number or a division by zero"
 
 
-def _checked(
+def _check_result(
     name: str, result: LossResult, logprobs: Sequence[NDArray[Any]], *, built_in: bool
 ) -> LossResult:
     """The result with plain numbers and arrays in it, or an error that says what is wrong with it."""

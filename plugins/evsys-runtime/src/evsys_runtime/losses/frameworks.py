@@ -57,18 +57,18 @@ def framework_of(function: Callable[..., Any]) -> Framework:
         return "numpy"
     annotation = arguments[1].annotation
     plain = function if inspect.isroutine(function) else type(function).__call__
-    return _mentioned(annotation, getattr(inspect.unwrap(plain), "__globals__", {})) or "numpy"
+    return _mentions(annotation, getattr(inspect.unwrap(plain), "__globals__", {})) or "numpy"
 
 
-def _mentioned(annotation: Any, names: Mapping[str, Any]) -> Framework | None:
+def _mentions(annotation: Any, names: Mapping[str, Any]) -> Framework | None:
     if isinstance(annotation, str):
         for word in re.findall(r"[A-Za-z_]\w*", annotation):
-            found = _MODULES.get(word) or (_mentioned(names[word], {}) if word in names else None)
+            found = _MODULES.get(word) or (_mentions(names[word], {}) if word in names else None)
             if found:
                 return found
         return None
     for argument in get_args(annotation):
-        if found := _mentioned(argument, names):
+        if found := _mentions(argument, names):
             return found
     module = (
         annotation.__name__ if inspect.ismodule(annotation) else getattr(annotation, "__module__", None) or ""
@@ -107,7 +107,7 @@ def torch_loss(
         np.zeros(leaf.shape) if grad is None else grad.numpy()
         for leaf, grad in zip(leaves, found, strict=True)
     ]
-    return _detached(result, lambda x: x.detach().item() if isinstance(x, torch.Tensor) else x), grads
+    return _detach(result, lambda x: x.detach().item() if isinstance(x, torch.Tensor) else x), grads
 
 
 def jax_loss(
@@ -146,7 +146,7 @@ def _converted(data: Sequence[Datum], convert: Callable[[NDArray[Any]], Any]) ->
     ]
 
 
-def _detached(result: Any, plain: Callable[[Any], Any]) -> Any:
+def _detach(result: Any, plain: Callable[[Any], Any]) -> Any:
     if not isinstance(result, tuple):
         return plain(result)
     value, metrics = result

@@ -81,7 +81,7 @@ class PolicyObjective:
 
     def __call__(self, data: Sequence[Datum], logprobs: Sequence[NDArray[Any]]) -> LossResult:
         """The inner loss on the corrected weights, and the penalty."""
-        corrected, shares = self._corrected(data, logprobs)
+        corrected, shares = self._correct_weights(data, logprobs)
         inner = compute_loss(self.loss, corrected, logprobs, self.params)
         if not self.kl_coef:
             return attrs.evolve(inner, metrics={**inner.metrics, **shares})
@@ -95,7 +95,7 @@ class PolicyObjective:
             metrics={**inner.metrics, **shares, "kl_reference": mean},
         )
 
-    def _corrected(
+    def _correct_weights(
         self, data: Sequence[Datum], logprobs: Sequence[NDArray[Any]]
     ) -> tuple[Sequence[Datum], dict[str, float]]:
         """The data with the weights that remain, and what share of the positions was touched."""
@@ -107,7 +107,7 @@ class PolicyObjective:
             weights = np.asarray(datum.loss_inputs["weights"], dtype=np.float64)
             active = weights != 0
             log_ratio = np.where(active, values - datum.loss_inputs["logprobs"], 0.0).astype(np.float64)
-            keep = active & self._kept(log_ratio, int(np.count_nonzero(active)))
+            keep = active & self._keep_mask(log_ratio, int(np.count_nonzero(active)))
             factor = np.where(keep, 1.0, 0.0)
             if self.ratio_cap is not None:
                 over = keep & (log_ratio > np.log(self.ratio_cap))
@@ -120,7 +120,7 @@ class PolicyObjective:
         total = max(positions, 1)
         return found, {"masked_share": masked / total, "capped_share": capped / total}
 
-    def _kept(self, log_ratio: NDArray[np.float64], count: int) -> NDArray[np.bool_]:
+    def _keep_mask(self, log_ratio: NDArray[np.float64], count: int) -> NDArray[np.bool_]:
         keep = np.ones(log_ratio.shape, dtype=bool)
         if self.sequence_bounds is not None and count:
             low, high = self.sequence_bounds

@@ -126,13 +126,13 @@ class Traced:
     # What asks for a plain number without saying so: `math.exp(x)`, `plain[i] = x`, `float(x)`, `range(x)`.
 
     def __float__(self) -> float:
-        raise _lost("float")
+        raise _lost_error("float")
 
     def __int__(self) -> int:
-        raise _lost("int")
+        raise _lost_error("int")
 
     def __index__(self) -> int:
-        raise _lost("index")
+        raise _lost_error("index")
 
     # --- methods of arrays that losses use ------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class Traced:
     __hash__ = None  # type: ignore[assignment]  # like an array
 
 
-def _lost(what: str) -> TapeError:
+def _lost_error(what: str) -> TapeError:
     return TapeError(
         f"a traced number can't become a plain {what} unasked, its gradient would be lost: use np.exp(x) instead of "
         "math.exp(x), np.where, np.stack or np.concatenate instead of assigning into a plain array, and x.item() "

@@ -30,7 +30,7 @@ def _power(a: Array, b: Array, y: Array) -> tuple[Array, Array]:
         return b * np.power(a, np.where(b == 0, 1.0, b - 1.0)), y * np.log(a)
 
 
-def _shared(first: Array, second: Array) -> tuple[Array, Array]:
+def _broadcast_pair(first: Array, second: Array) -> tuple[Array, Array]:
     ties = first.astype(np.float64) + second
     ties = np.where(ties == 0, 1.0, ties)  # only where an operand is nan
     return first / ties, second / ties
@@ -62,8 +62,8 @@ _BINARY: Mapping[np.ufunc, Callable[[Array, Array, Array], tuple[Array | float, 
     np.true_divide: lambda a, b, y: (1.0 / b, -y / b),
     np.power: _power,
     np.float_power: _power,
-    np.minimum: lambda a, b, y: _shared(a == y, b == y),
-    np.maximum: lambda a, b, y: _shared(a == y, b == y),
+    np.minimum: lambda a, b, y: _broadcast_pair(a == y, b == y),
+    np.maximum: lambda a, b, y: _broadcast_pair(a == y, b == y),
     np.logaddexp: lambda a, b, y: (np.exp(a - y), np.exp(b - y)),
 }
 """d(result)/d(a) and d(result)/d(b) from both operands and the result y."""
@@ -227,19 +227,19 @@ def _clip(x: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
     return record(result, [(x, lambda gradient: gradient * inside)])
 
 
-def _where(condition: Any, *choices: Any) -> Any:
+def _select_where(condition: Any, *choices: Any) -> Any:
     chosen = np.asarray(_plain(condition), dtype=bool)
     if len(choices) != 2:
         return np.where(chosen, *choices)
     backs: list[tuple[Traced, Pullback]] = []
     for choice, taken in zip(choices, (chosen, ~chosen), strict=True):
         if isinstance(choice, Traced):
-            backs.append((choice, _selected(taken, choice.shape)))
+            backs.append((choice, _pull_selection(taken, choice.shape)))
     result = np.where(chosen, _plain(choices[0]), _plain(choices[1]))
     return record(result, backs) if backs else result
 
 
-def _selected(taken: Array, shape: tuple[int, ...]) -> Pullback:
+def _pull_selection(taken: Array, shape: tuple[int, ...]) -> Pullback:
     return lambda gradient: _unbroadcast(np.where(taken, gradient, 0.0), shape)
 
 
@@ -266,7 +266,7 @@ def _stack(arrays: Sequence[Any], axis: int = 0) -> Traced:
     )
 
 
-def _moved(function: Any) -> Callable[..., Traced]:
+def _movement_rule(function: Any) -> Callable[..., Traced]:
     """A rule for functions that only move elements to another shape."""
 
     def rule(x: Any, *args: Any, **kwargs: Any) -> Traced:
@@ -307,13 +307,13 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
     np.max: _extreme(np.max),
     np.min: _extreme(np.min),
     np.clip: _clip,
-    np.where: _where,
+    np.where: _select_where,
     np.concatenate: _concatenate,
     np.stack: _stack,
     np.cumsum: _cumsum,
     np.dot: _dot,
     **{
-        function: _moved(function)
+        function: _movement_rule(function)
         for function in (
             *(np.reshape, np.ravel, np.squeeze, np.expand_dims, np.transpose, np.broadcast_to),
             *(np.take, np.take_along_axis, np.repeat, np.flip),

@@ -334,9 +334,9 @@ class ChatTemplateRenderer:
     def _end_token(self) -> int:
         """The id that ends an assistant turn: what the probe's answer ends with."""
         try:
-            turn, answer = self._probed(_PROBE)
+            turn, answer = self._probe_turn(_PROBE)
         except DataError:
-            turn, answer = self._probed(_THINKING_PROBE)
+            turn, answer = self._probe_turn(_THINKING_PROBE)
         whole = turn.whole.text().rstrip()
         answer = answer.rstrip()
         sequences = TrainingSequences(self.tokenizer, self._controls)
@@ -351,7 +351,7 @@ class ChatTemplateRenderer:
             )
         return ids[-1]
 
-    def _probed(self, probe: Sequence[Message]) -> tuple[_Turn, str]:
+    def _probe_turn(self, probe: Sequence[Message]) -> tuple[_Turn, str]:
         prompt, whole = self._texts(probe, 1)
         turn = _Turn(1, Prefix(prompt, len(prompt)), Prefix(whole, len(whole)))
         return turn, self._answer(turn)

@@ -81,8 +81,8 @@ def grow(
     """
     if len(messages) < 2 or not _reads_in_turn(template.source):
         return None
-    whole = _watched(template, messages, tools)
-    prompt = _watched(template, messages[:-1], tools, prompt=True)
+    whole = _read_growth(template, messages, tools)
+    prompt = _read_growth(template, messages[:-1], tools, prompt=True)
     if whole is None or prompt is None:
         return None
     ahead = whole.ahead or prompt.ahead
@@ -90,8 +90,8 @@ def grow(
         return None
     last: Sequence[str] = ()
     if ahead:
-        whole_last = _watched(template, messages, tools, each_last=True)
-        prompt_last = _watched(template, messages[:-1], tools, prompt=True, each_last=True)
+        whole_last = _read_growth(template, messages, tools, each_last=True)
+        prompt_last = _read_growth(template, messages[:-1], tools, prompt=True, each_last=True)
         if whole_last is None or prompt_last is None:
             return None
         if whole_last.written[:-1] != prompt_last.written:
@@ -114,7 +114,7 @@ class _Reading:
     ahead: bool
 
 
-def _watched(
+def _read_growth(
     template: ChatTemplate,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]],

@@ -129,9 +129,9 @@ class HistoryRenderer:
         again = any(message.role == "assistant" for message in messages)
         if again:
             self._remember()
-        whole, places = self._known(messages) if again else (list(messages), [])
+        whole, places = self._known_messages(messages) if again else (list(messages), [])
         plain = self._renderer.render_prompt(whole, tools)
-        prompt = self._continued(plain, places)
+        prompt = self._continue_prompt(plain, places)
         place = places[-1] if places else None
         self._asked.append(_Asked(messages=whole, place=place, plain=plain, prompt=prompt))
         return prompt
@@ -162,7 +162,7 @@ class HistoryRenderer:
                 self._said.popitem(last=False)
         self._answers.clear()
 
-    def _continued(self, plain: list[int], places: Sequence[bytes]) -> list[int]:
+    def _continue_prompt(self, plain: list[int], places: Sequence[bytes]) -> list[int]:
         """The prompt with the tokens of the last answer in it that is known, and shown as it was said."""
         for place in reversed(places):
             said = self._said.get(place)
@@ -170,7 +170,7 @@ class HistoryRenderer:
                 return [*said.prompt, *said.answer, *rest]
         return plain
 
-    def _known(self, messages: Sequence[Message]) -> tuple[list[Message], list[bytes]]:
+    def _known_messages(self, messages: Sequence[Message]) -> tuple[list[Message], list[bytes]]:
         """The messages, answers of the model as it gave them; and for each the digest of the conversation up to it."""
         whole, places, place = [], [], b""
         for message in messages:
@@ -194,7 +194,7 @@ class HistoryRenderer:
         end = next((place for place in range(start, len(plain)) if plain[place] in stops), None)
         if end is None:
             return None
-        shown = plain[start:end] if aligned else self._after(plain[start:end], said.plain[start:])
+        shown = plain[start:end] if aligned else self._tokens_after(plain[start:end], said.plain[start:])
         if shown is None:
             return None
         own = said.answer[: len(said.answer) - said.ended]
@@ -202,7 +202,7 @@ class HistoryRenderer:
             return None
         return plain[end + 1 if said.ended else end :]
 
-    def _after(self, tokens: Sequence[int], head: Sequence[int]) -> list[int] | None:
+    def _tokens_after(self, tokens: Sequence[int], head: Sequence[int]) -> list[int] | None:
         """The tokens of a text after another one; None if it doesn't begin with that, or the renderer doesn't know."""
         tokenizer: Tokenizer | None = getattr(self._renderer, "tokenizer", None)
         if tokenizer is None:

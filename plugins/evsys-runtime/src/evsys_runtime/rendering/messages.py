@@ -58,7 +58,7 @@ def require_prompt_shown(
                 hint="use a model whose template supports tools, or describe the tools in the system message",
             )
     for message in messages:
-        if message.role != "assistant" and not _shown(message.content, text):
+        if message.role != "assistant" and not _shows(message.content, text):
             raise DataError(
                 f"the chat template leaves out a message of role {message.role!r}: {_excerpt(message.content)}",
                 source=template,
@@ -73,12 +73,12 @@ def require_answer_shown(text: str, message: Message, template: str) -> None:
         DataError: what is missing, and which template dropped it.
     """
     missing = None
-    if message.reasoning and not _shown(message.reasoning, text):
+    if message.reasoning and not _shows(message.reasoning, text):
         missing = f"its reasoning: {_excerpt(message.reasoning)}"
-    elif not _shown(message.content, text):
+    elif not _shows(message.content, text):
         missing = f"its content: {_excerpt(message.content)}"
     else:
-        absent = [call.name for call in message.tool_calls if not _shown(call.name, text)]
+        absent = [call.name for call in message.tool_calls if not _shows(call.name, text)]
         if absent:
             missing = f"its call of the tool {absent[0]!r}"
     if missing is not None:
@@ -90,7 +90,7 @@ def require_answer_shown(text: str, message: Message, template: str) -> None:
         )
 
 
-def _shown(part: str, text: str) -> bool:
+def _shows(part: str, text: str) -> bool:
     """True when the text holds the part, trimmed (most templates trim) or as a JSON string (some quote tool output)."""
     part = part.strip()
     return part in text or json.dumps(part, ensure_ascii=False)[1:-1] in text

@@ -98,7 +98,7 @@ def _weight(value: Any) -> int:
     return total + items
 
 
-def _measured(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+def _check_size(name: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     """Refuse a call of a filter, a method (`.name`) or a function whose result might be large."""
     _tick()
     values = (*arguments, *named.values())
@@ -126,7 +126,7 @@ def _joined(value: Any = "", d: Any = "", *_: Any, **__: Any) -> int:
     return len(str(d)) * (len(value) if hasattr(value, "__len__") else MAX_REPEATED)
 
 
-def _joined_by(separator: str = "", value: Any = "", *_: Any) -> int:
+def _join_size(separator: str = "", value: Any = "", *_: Any) -> int:
     return _joined(value, separator)
 
 
@@ -147,7 +147,7 @@ _GROWTH: Mapping[str, Callable[..., int]] = {
     "replace": _replaced,
     ".replace": _replaced,
     "join": _joined,
-    ".join": _joined_by,
+    ".join": _join_size,
     ".expandtabs": _expanded,
     "format": _formatted,
     "indent": _indented,
@@ -161,7 +161,7 @@ def _bounded_filter(name: str, original: Callable[..., Any]) -> Callable[..., An
 
     @functools.wraps(original)
     def bounded(*arguments: Any, **named: Any) -> Any:
-        _measured(name, arguments[1:] if passes else arguments, named)
+        _check_size(name, arguments[1:] if passes else arguments, named)
         return original(*arguments, **named)
 
     return bounded
@@ -185,7 +185,7 @@ def _tojson(
 
 
 @functools.lru_cache(maxsize=1)
-def _started() -> datetime:
+def _start_time() -> datetime:
     return datetime.now(UTC)
 
 
@@ -193,7 +193,7 @@ def _strftime_now(pattern: str) -> str:
     """Today's date for templates that show it: one moment a process, so training and sampling see the same text."""
     if len(pattern) > 200:
         _fail("strftime_now with a pattern of more than 200 characters")
-    return _started().strftime(pattern)
+    return _start_time().strftime(pattern)
 
 
 @functools.lru_cache(maxsize=1)
@@ -245,22 +245,22 @@ def environment() -> jinja2.Environment:
             if name in _FORBIDDEN_METHODS:  # jinja2 wraps str.format, so it has no owner here
                 _fail(f"the method {name} isn't available in chat templates")
             if isinstance(owner, str | list | tuple | Mapping):
-                _measured(f".{name}", (owner, *args), kwargs)
+                _check_size(f".{name}", (owner, *args), kwargs)
             elif __obj is not _tick and __obj is not _concat_texts:
-                _measured(name, args, kwargs)
+                _check_size(name, args, kwargs)
             return super().call(__context, __obj, *args, **kwargs)
 
         def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
             if len(source) > MAX_SOURCE:
                 _fail(f"a template of more than {MAX_SOURCE} characters")
-            return _instrumented(super()._parse(source, name, filename), nodes)
+            return _instrument(super()._parse(source, name, filename), nodes)
 
     found = Bounded(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[GenerationTag, loopcontrols],
         optimized=False,  # or constants such as 'a' ~ 'b' would be computed, however large, while it compiles
-        finalize=_written,
+        finalize=_finalize,
     )
     found.filters = {name: _bounded_filter(name, found.filters[name]) for name in FILTERS if name != "tojson"}
     found.filters["tojson"] = _bounded_filter("tojson", _tojson)
@@ -270,7 +270,7 @@ def environment() -> jinja2.Environment:
     return found
 
 
-def _written(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     """The output of `{{ value }}`; nested lists that share their parts are refused before they become text."""
     if not isinstance(value, str | int | float):
         _weight(value)
@@ -296,7 +296,7 @@ def _check_operation(operator: str, left: Any, right: Any) -> None:
             _fail(f"a text of more than {MAX_CHARACTERS} characters")
 
 
-def _instrumented(tree: jinja2.nodes.Template, nodes: Any) -> jinja2.nodes.Template:
+def _instrument(tree: jinja2.nodes.Template, nodes: Any) -> jinja2.nodes.Template:
     """The template with a look at the clock wherever it can repeat itself, and with `~` measured."""
     for node in tree.find_all((nodes.For, nodes.Macro, nodes.CallBlock, nodes.Block)):
         look = nodes.Call(nodes.EnvironmentAttribute("tick"), [], [], None, None, lineno=node.lineno)

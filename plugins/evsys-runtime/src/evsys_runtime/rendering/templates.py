@@ -53,7 +53,7 @@ class ChatTemplate:
         self.name = name
         self.variables = dict(variables or {})
         self.max_characters = max_characters
-        self._template = _compiled(source, name)
+        self._template = _compile(source, name)
 
     @property
     def fingerprint(self) -> str:
@@ -127,7 +127,7 @@ def load_template(name_or_folder: str | Path, *, variables: Mapping[str, Any] | 
     if file.is_file():
         return ChatTemplate(file.read_text(encoding="utf-8"), name=str(file), variables=variables)
     config = folder / "tokenizer_config.json"
-    source = _embedded(config)
+    source = _chat_template(config)
     if source is None:
         raise DataError(
             "the model has no chat template",
@@ -137,7 +137,7 @@ def load_template(name_or_folder: str | Path, *, variables: Mapping[str, Any] | 
     return ChatTemplate(source, name=str(config), variables=variables)
 
 
-def _embedded(config: Path) -> str | None:
+def _chat_template(config: Path) -> str | None:
     """`chat_template` of a tokenizer_config.json: one text, or a list of named ones of which `default` is used."""
     try:
         value = json.loads(config.read_text(encoding="utf-8")).get("chat_template")
@@ -152,7 +152,7 @@ def _embedded(config: Path) -> str | None:
 
 
 @functools.lru_cache(maxsize=32)
-def _compiled(source: str, name: str) -> jinja2.Template:
+def _compile(source: str, name: str) -> jinja2.Template:
     from jinja2 import TemplateSyntaxError
 
     try:

@@ -58,10 +58,12 @@ class _GrowingTokens:
         del self.ids[kept:]
         self.ids.extend(ids)
         self._text = text
-        self._anchors.extend(self._found(part, ids, start, kept))
+        self._anchors.extend(self._find_controls(part, ids, start, kept))
         return kept, replaced
 
-    def _found(self, part: str, ids: list[int], start: int, before: int) -> list[tuple[int, int, int]]:
+    def _find_controls(
+        self, part: str, ids: list[int], start: int, before: int
+    ) -> list[tuple[int, int, int]]:
         """Control tokens of a part: first character, the one after it, and the token; none unless text and ids agree on them."""
         if self._controls is None:
             return []

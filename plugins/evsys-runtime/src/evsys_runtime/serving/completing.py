@@ -87,7 +87,7 @@ async def complete(model: ServedModel, request: ChatRequest, *, size: int, **fac
     seconds = time.perf_counter() - started
     choices = tuple(
         Choice(
-            completion=_stopped(
+            completion=_cut_at_stop(
                 policy.completion(prompt, sequence, version, first=index == 0, seconds=seconds),
                 sampling.stop,
             ),
@@ -143,7 +143,7 @@ def require_all(sequences: Sequence[SampledSequence], n: int) -> None:
         raise BackendError(f"the sampling client gave {len(sequences)} answers, and was asked for {n}")
 
 
-def _stopped(completion: Completion, stops: Sequence[str]) -> Completion:
+def _cut_at_stop(completion: Completion, stops: Sequence[str]) -> Completion:
     """The completion with its text cut before the first stop text: the protocol doesn't return those."""
     message = completion.message
     return attrs.evolve(

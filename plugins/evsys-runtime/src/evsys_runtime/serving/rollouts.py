@@ -126,7 +126,7 @@ class RolloutEndpoints:
         Raises:
             ConfigError: no server can be started on this machine.
         """
-        root = await self._started()
+        root = await self._start_server()
         name = secrets.token_hex(16)
         rollout = self._open[name] = _Open(recording=recording, context_length=self._context_length)
         try:
@@ -140,7 +140,7 @@ class RolloutEndpoints:
         self._root = None
         await self._stack.aclose()
 
-    async def _started(self) -> str:
+    async def _start_server(self) -> str:
         async with self._starting:
             if self._root is None:
                 server = chat_server(self, prefix=PREFIX, record=self._record, **self._options)

@@ -130,11 +130,11 @@ class _Chat:
             except ApiError as exc:
                 return _json(body_of(exc), exc.status, exc.retry_after)
             except Exception as exc:  # of a sampler, a catalogue, a recorder or a renderer
-                return self._failed(exc)
+                return self._failure_response(exc)
 
         return handle
 
-    def _failed(self, exc: Exception) -> web.Response:
+    def _failure_response(self, exc: Exception) -> web.Response:
         if self._log is not None:
             self._log.error("request.failed", reason=_in_full(exc), exc_info=exc)
         return _json(body_of(ApiError(500, self._words(exc), code="internal_error")), 500)
@@ -176,7 +176,7 @@ class _Chat:
                 },
                 id=f"chatcmpl-{secrets.token_hex(16)}",
             )
-            await self._recorded(exchange)
+            await self._record_exchange(exchange)
         if wanted.stream:
             return await _stream(request, exchange)
         return await off_loop(exchange.answered_tokens, lambda: _json(answer(exchange)))
@@ -203,7 +203,7 @@ class _Chat:
             message = f"no answer within {self._bounds.timeout_seconds:g} seconds"
             raise ApiError(504, message, code="timeout") from exc
 
-    async def _recorded(self, exchange: Exchange) -> None:
+    async def _record_exchange(self, exchange: Exchange) -> None:
         if self._record is not None:
             waiting = self._record(exchange)
             if inspect.isawaitable(waiting):

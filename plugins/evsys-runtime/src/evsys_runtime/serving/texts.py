@@ -68,7 +68,7 @@ async def complete_texts(model: ServedModel, request: TextRequest, *, id: str) -
     counts = [0, 0]
     for sent in request.prompts:
         prompt = await off_loop(sent, partial(_tokens, model, sent))
-        result = await _sampled(model, request, prompt)
+        result = await _sample(model, request, prompt)
         counts[0] += len(prompt)
         answered = _Answered(model=model, request=request, prompt=prompt, result=result)
         counts[1] += sum(len(sequence.tokens) for sequence in result.sequences)
@@ -95,7 +95,7 @@ def _tokens(model: ServedModel, sent: str | tuple[int, ...]) -> list[int]:
     return tokens
 
 
-async def _sampled(model: ServedModel, request: TextRequest, prompt: list[int]) -> SampleResult:
+async def _sample(model: ServedModel, request: TextRequest, prompt: list[int]) -> SampleResult:
     """Samples with what is asked for of the prompt; without a token to sample, one empty sequence."""
     length = model.context_length
     if length is not None and len(prompt) + request.max_tokens > length:
@@ -155,13 +155,13 @@ def _choice(answered: _Answered, sequence: SampledSequence) -> dict[str, Any]:
         "finish_reason": sequence.finish_reason,
     }
     if request.logprobs is not None:
-        choice["logprobs"] = _logprobs(tokenizer, request, _told(answered, sequence))
+        choice["logprobs"] = _logprobs(tokenizer, request, _text_of(answered, sequence))
     if request.return_token_ids:
         choice |= {"prompt_token_ids": list(prompt), "token_ids": list(sequence.tokens)}
     return choice
 
 
-def _told(answered: _Answered, sequence: SampledSequence) -> _Told:
+def _text_of(answered: _Answered, sequence: SampledSequence) -> _Told:
     prompt, result = answered.prompt, answered.result
     tops: Sequence[_Likeliest] = sequence.top_logprobs or [None] * len(sequence.tokens)
     if not answered.request.echo:

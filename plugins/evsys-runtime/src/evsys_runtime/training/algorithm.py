@@ -89,7 +89,7 @@ class BaseAlgorithm:
 
     def validate_model(self, model: ModelSpec) -> Iterable[str]:
         """The problems with training this model that are known before anything is prepared."""
-        if self.config.learning_rate is None and self._recommended(model.name) is None:
+        if self.config.learning_rate is None and self._recommendation(model.name) is None:
             yield _unknown_rate(model.name)
 
     def validate_roles(self, model: ModelSpec, roles: Mapping[str, ModelSpec]) -> Iterable[str]:
@@ -108,12 +108,12 @@ class BaseAlgorithm:
         """
         if self.config.learning_rate is not None:
             return float(self.config.learning_rate)
-        found = self._recommended(self.ctx.model.name)
+        found = self._recommendation(self.ctx.model.name)
         if found is None:
             raise _unset(self.ctx.model.name)
         return found
 
-    def _recommended(self, model: str) -> float | None:
+    def _recommendation(self, model: str) -> float | None:
         steps = self.total_steps() if hasattr(self, "ctx") else 100
         return recommended_learning_rate(model, lora=self.config.lora_rank is not None, steps=steps)
 

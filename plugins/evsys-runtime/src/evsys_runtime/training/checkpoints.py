@@ -82,7 +82,7 @@ class RunCheckpoints:
                 manifest={
                     "model": unstructure(self._model),
                     "state": state,
-                    "loop": _spelled({**loop, **({ROLES: used} if used else {})}),
+                    "loop": _spell_numbers({**loop, **({ROLES: used} if used else {})}),
                 },
             )
         except OSError as exc:
@@ -117,13 +117,13 @@ def restorable(entry: CheckpointEntry) -> Checkpoint:
     return Checkpoint(step=entry.step, directory=entry.directory, state=manifest["state"], loop=loop)
 
 
-def _spelled(tree: Any) -> Any:
+def _spell_numbers(tree: Any) -> Any:
     """A loop's values with the numbers that JSON lacks, infinities and NaN, spelt out."""
     return _each(tree, lambda value: {_NUMBER: repr(float(value))} if is_non_finite(value) else value)
 
 
 def _numbers(tree: Any) -> Any:
-    """The reverse of `_spelled`."""
+    """The reverse of `_spell_numbers`."""
     return _each(tree, lambda value: value)
 
 

@@ -74,7 +74,7 @@ def foresee(
         return None
     answers = count * len(asked)
     return Foreseen(
-        data=[_made_up(prompt, room, number) for prompt, room in asked for number in range(count)],
+        data=[_placeholder_datum(prompt, room, number) for prompt, room in asked for number in range(count)],
         prompt_tokens=sum(len(prompt) for prompt, _ in asked),
         answers=answers,
         answer_tokens=max(room for _, room in asked),
@@ -123,7 +123,7 @@ def task_prompt(task: HarborTask, renderer: Renderer, system_prompt: str | None)
     return renderer.render_prompt((*before, *said))
 
 
-def _made_up(prompt: Sequence[int], room: int, number: int) -> Datum:
+def _placeholder_datum(prompt: Sequence[int], room: int, number: int) -> Datum:
     """A prompt and an answer that soon differs from those of other numbers, so that little is computed for both."""
     answer: NDArray[np.int64] = np.zeros(room, np.int64)
     for place in range(min(room, 4)):

@@ -175,7 +175,7 @@ class _Snapshot:
 
         async with self._places:
             told = await self._client.prompt_logprobs(tokens)
-        self._used += _as_told(self._client, told.usage, len(tokens))
+        self._used += _usage_of_call(self._client, told.usage, len(tokens))
         found = np.asarray(told.logprobs if told.logprobs is not None else (), np.float32)
         if found.shape != (len(tokens),):
             raise BackendError(f"{self._kind} gave {found.size} logprobs for {len(tokens)} tokens")
@@ -204,7 +204,7 @@ def _read_in_one(datum: Datum) -> list[int] | None:
     return [*tokens, targets[-1]] if tokens[1:] == targets[:-1] else None
 
 
-def _as_told(client: Any, told: Usage, tokens: int) -> Usage:
+def _usage_of_call(client: Any, told: Usage, tokens: int) -> Usage:
     """The usage of a call: by the service's counts; if it sent none, at an unknown price; if its client never
     reports them, by the tokens sent, at the client's price.
     """

@@ -102,14 +102,14 @@ class TrainingLoop:
 
     async def _run(self) -> RunResult:
         ctx, algorithm = self.ctx, self.algorithm
-        with self._attributed():
+        with self._attribute_errors():
             await algorithm.setup(ctx)
             total = algorithm.total_steps()
             peak, factor = algorithm.peak_learning_rate(), rate_factor(algorithm.config, ctx.retreats)
             self._schedule = Schedule.of(algorithm.config, steps=total, peak=peak, factor=factor)
         self._total = total
         self._limit = total if ctx.max_steps is None else min(total, ctx.max_steps)
-        progress = self._resumed()
+        progress = self._resume_progress()
         expected = await self._estimate(progress)
         await ctx.hooks.emit("evsys_run_started", ctx=ctx, total_steps=self._limit, estimate=expected)
         ctx.log.info(
@@ -175,7 +175,7 @@ class TrainingLoop:
             expected = await in_background(estimate, built.batch.data, steps)
         else:
             foresee = declared(self.algorithm, "foreseen")
-            with self._attributed():
+            with self._attribute_errors():
                 foreseen = None if foresee is None else foresee(progress.step)
             if foreseen is None:
                 return None
@@ -226,7 +226,7 @@ class TrainingLoop:
         self._dead.add(batch, forward.loss, optim.grad_norm, built.loss_positions)
         progress.step = index + 1
         progress.tokens += forward.tokens
-        progress.metrics = self._metrics(built, forward, optim, adam, index) | await self._measured(index + 1)
+        progress.metrics = self._metrics(built, forward, optim, adam, index) | await self._measure(index + 1)
         # Not before step_metrics: an algorithm may learn from a step's result.
         progress.state = built.state if self.algorithm.prefetch else self._state()
         ctx.record.done(progress.step, batch.batch_id)
@@ -236,13 +236,13 @@ class TrainingLoop:
         progress.seconds += seconds
         self._log(progress, seconds, forward.tokens)
         # Before anything is awaited: what was spent counts, and is kept with a checkpoint, whoever interrupts this.
-        spent_up = self._charged(forward.tokens, seconds)
+        spent_up = self._charge_step(forward.tokens, seconds)
         await ctx.hooks.emit("evsys_step_finished", ctx=ctx, step=progress.step, metrics=progress.metrics)
-        await self._after(progress)
+        await self._finish_step(progress)
         if spent_up is not None:
             raise spent_up
 
-    def _charged(self, tokens: int, seconds: float) -> BudgetExceeded | None:
+    def _charge_step(self, tokens: int, seconds: float) -> BudgetExceeded | None:
         """Count what a step used; that nothing is left ends the training after what belongs to the step."""
         if self.ctx.budget is None:
             return None
@@ -253,7 +253,7 @@ class TrainingLoop:
             return error
         return None
 
-    async def _after(self, progress: LoopProgress) -> None:
+    async def _finish_step(self, progress: LoopProgress) -> None:
         """Start to score, and save, where it is time.
 
         Scorings come first, and end whenever they do: a checkpoint says which of them were still under way, its own step's
@@ -323,7 +323,7 @@ class TrainingLoop:
         return built
 
     async def _build(self, index: int) -> _Built:
-        with self._attributed(), self.warnings.holding() as held:
+        with self._attribute_errors(), self.warnings.holding() as held:
             building: object = self.algorithm.build_batch(index)
             if not inspect.isawaitable(building):
                 hint = "define `async def build_batch(self, step_idx)`"
@@ -380,7 +380,7 @@ class TrainingLoop:
             "tokens": float(forward.tokens),
             "loss_tokens": float(built.loss_positions),
         }
-        with self._attributed():
+        with self._attribute_errors():
             own = self.algorithm.step_metrics(index, built.batch, forward)
         return {
             name: float(value)
@@ -388,12 +388,12 @@ class TrainingLoop:
             for name, value in part.items()
         }
 
-    async def _measured(self, step: int) -> dict[str, float]:
+    async def _measure(self, step: int) -> dict[str, float]:
         """The algorithm's measurements by passes over the model; none if it doesn't offer any."""
         measure = declared(self.algorithm, "measure")
         if measure is None:
             return {}
-        with self._attributed():
+        with self._attribute_errors():
             found = await measure(step, last=step == self._limit)
         return {name: float(value) for name, value in found.items()}
 
@@ -443,7 +443,7 @@ class TrainingLoop:
         ctx.log.info("checkpoint.saved", step=progress.step, directory=str(checkpoint.directory))
         await ctx.hooks.emit("evsys_checkpoint_saved", ctx=ctx, checkpoint=checkpoint)
 
-    def _resumed(self) -> LoopProgress:
+    def _resume_progress(self) -> LoopProgress:
         """The step that this attempt starts at: 0, or that of its checkpoint."""
         ctx, restored = self.ctx, self.ctx.checkpoints.restored
         if restored is None:
@@ -456,7 +456,7 @@ class TrainingLoop:
                 hint="restore the data, or start a new run",
             )
         state = loop.get("algorithm", {})
-        with self._attributed():
+        with self._attribute_errors():
             self.algorithm.load_state(state)
         self.warnings.load(loop.get("warnings", ()))
         if "schedule" in loop and restored.step < self._limit:
@@ -475,12 +475,12 @@ class TrainingLoop:
 
     def _state(self) -> Mapping[str, Any]:
         """The algorithm's state as it is now, regardless of the algorithm continues to change in it."""
-        with self._attributed():
+        with self._attribute_errors():
             return copy.deepcopy(dict(self.algorithm.state()))
 
     # --- small things -----------------------------------------------------------------------------------------------
 
-    def _attributed(self) -> Any:
+    def _attribute_errors(self) -> Any:
         return boundary("algorithm", self._name, self.ctx.run_id)
 
     def _warn(self, message: str | None) -> None:

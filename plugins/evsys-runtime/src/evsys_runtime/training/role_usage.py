@@ -113,7 +113,9 @@ class MeteredRole(_Metered):
         self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None = None
     ) -> Awaitable[ForwardResult]:
         """Add a loss's gradient, counted as tokens that were trained on."""
-        return asyncio.ensure_future(self._trained(self._client.forward_backward(data, loss_fn, loss_params)))
+        return asyncio.ensure_future(
+            self._train_and_count(self._client.forward_backward(data, loss_fn, loss_params))
+        )
 
     async def sampling_client(self) -> MeteredSnapshot:
         """A snapshot whose calls are counted as well."""
@@ -124,7 +126,7 @@ class MeteredRole(_Metered):
         self._count(used(self._client, result.tokens))
         return result
 
-    async def _trained(self, submitted: Awaitable[ForwardResult]) -> ForwardResult:
+    async def _train_and_count(self, submitted: Awaitable[ForwardResult]) -> ForwardResult:
         result = await submitted
         self._count(Usage(trained_tokens=result.tokens, cost_usd=training_cost(self._client, result.tokens)))
         return result

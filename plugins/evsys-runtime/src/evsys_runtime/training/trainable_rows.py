@@ -146,13 +146,13 @@ class TrainableRows[T: Rendered, R: DropReport](Sequence[T]):
 
     def possible(self) -> TrainableRows[T, R]:
         """Those that aren't known to be left out."""
-        return self._of(self._numbers[self._looks.found[self._numbers] != _LEFT_OUT])
+        return self._subset(self._numbers[self._looks.found[self._numbers] != _LEFT_OUT])
 
     def apart(self, chosen: NDArray[np.bool_]) -> tuple[TrainableRows[T, R], TrainableRows[T, R]]:
         """The rows at the places that are chosen, and the others."""
-        return self._of(self._numbers[chosen]), self._of(self._numbers[~chosen])
+        return self._subset(self._numbers[chosen]), self._subset(self._numbers[~chosen])
 
-    def _of(self, numbers: NDArray[np.int64]) -> TrainableRows[T, R]:
+    def _subset(self, numbers: NDArray[np.int64]) -> TrainableRows[T, R]:
         return TrainableRows(
             self._rows, self._render, self._new_report, self._left_out, numbers=numbers, looks=self._looks
         )
@@ -166,7 +166,7 @@ class TrainableRows[T: Rendered, R: DropReport](Sequence[T]):
     def __getitem__(self, place: slice) -> TrainableRows[T, R]: ...
     def __getitem__(self, place: int | slice) -> T | TrainableRows[T, R]:
         if isinstance(place, slice):
-            return self._of(self._numbers[place])
+            return self._subset(self._numbers[place])
         found = self.get(place)
         if found is None:
             raise DataError(

@@ -139,8 +139,8 @@ def trajectories(rollout: Rollout) -> list[Trajectory]:
         raise RejectedRolloutError("no_turns", "no turn of the model is on record")
     rows: list[_Row] = []
     for number, turn in enumerate(rollout.turns):
-        prompt, tokens, logprobs = _checked(turn, number)
-        row = _continued(rows, prompt)
+        prompt, tokens, logprobs = _check_turn(turn, number)
+        row = _continue_row(rows, prompt)
         if row is None:
             row = _Row()
             rows.append(row)
@@ -261,13 +261,13 @@ class _Row:
         )
 
 
-def _continued(rows: Sequence[_Row], prompt: NDArray[np.int64]) -> _Row | None:
+def _continue_row(rows: Sequence[_Row], prompt: NDArray[np.int64]) -> _Row | None:
     """The row that a prompt continues with: of several the longest, of equal ones the last."""
     found = [row for row in reversed(rows) if row.continued_by(prompt)]
     return max(found, key=lambda row: len(row.tokens), default=None)
 
 
-def _checked(turn: Turn, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def _check_turn(turn: Turn, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Prompt, tokens and logprobs of a turn."""
     prompt = _ids(turn.prompt_tokens, number, "no_prompt", "prompt")
     tokens = _ids(turn.tokens, number, "no_tokens", "tokens")

@@ -157,7 +157,7 @@ def _from_sparse(message: memoryview, dtype: int, shape: Sequence[int], room: Ro
 
 def tensor(array: NDArray[Any]) -> bytes:
     """A dense array as a message: integers as int64, all else as float32."""
-    dtype, stored = _stored(array)
+    dtype, stored = _storage_of(array)
     return b"".join(
         (length_delimited(1, stored.tobytes()), integer(3, dtype), integers(4, tuple(array.shape)))
     )
@@ -166,7 +166,7 @@ def tensor(array: NDArray[Any]) -> bytes:
 def batched_tensor(arrays: Sequence[NDArray[Any]]) -> bytes:
     """One field of many examples: their arrays one after the other, all of one shape behind the first axis."""
     trailing = arrays[0].shape[1:]
-    pieces = [_stored(array) for array in arrays]
+    pieces = [_storage_of(array) for array in arrays]
     data = b"".join(stored.tobytes() for _, stored in pieces)
     offsets = np.cumsum([0, *(stored.nbytes for _, stored in pieces)], dtype="<i8").tobytes()
     return b"".join(
@@ -179,7 +179,7 @@ def batched_tensor(arrays: Sequence[NDArray[Any]]) -> bytes:
     )
 
 
-def _stored(array: NDArray[Any]) -> tuple[int, NDArray[Any]]:
+def _storage_of(array: NDArray[Any]) -> tuple[int, NDArray[Any]]:
     if np.issubdtype(array.dtype, np.integer):
         return _INT64, array.astype("<i8", copy=False)
     return _FLOAT32, array.astype("<f4", copy=False)

@@ -137,7 +137,7 @@ def read_echo(body: Mapping[str, Any], count: int) -> Echo:
     values = told.get("token_logprobs") if isinstance(told, Mapping) else None
     if not isinstance(values, list):
         raise UnreadableAnswerError("it returns no logprobs")
-    used = _used(body)
+    used = _usage_fields(body)
     if not count <= len(values) <= count + max(1, used["completion_tokens"] or 0):
         raise UnreadableAnswerError(f"it returns the logprobs of {len(values)} tokens, and {count} were sent")
     text = choice.get("text")
@@ -164,11 +164,12 @@ def read_answer(body: Mapping[str, Any], *, token_ids: bool = False) -> Answer:
     if not isinstance(choices, list) or not choices:
         raise UnreadableAnswerError("it has no choices")
     return Answer(
-        completions=tuple(_completion(body, choice, token_ids=token_ids) for choice in choices), **_used(body)
+        completions=tuple(_completion(body, choice, token_ids=token_ids) for choice in choices),
+        **_usage_fields(body),
     )
 
 
-def _used(body: Mapping[str, Any]) -> dict[str, Any]:
+def _usage_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     """The tokens that a body says were used."""
     usage = body.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}

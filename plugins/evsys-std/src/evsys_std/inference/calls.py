@@ -167,7 +167,7 @@ class Service:
             if not found.again or made > self._max_retries or self.clock.now() + wait > until:
                 if found.busy:  # through all retries
                     self._breaker.failed(found.message, partial(self._probe, raw))
-                raise self._failed(found, made)
+                raise self._service_error(found, made)
             await self.clock.sleep(wait)
 
     def _count(self, found: Mapping[str, Any] | _Fault, raw: bytes, began: float) -> None:
@@ -192,7 +192,7 @@ class Service:
         refused = isinstance(found, _Fault) and (found.again or found.refuses_all)
         return found.message if isinstance(found, _Fault) and refused else None
 
-    def _failed(self, fault: _Fault, attempts: int) -> BackendError:
+    def _service_error(self, fault: _Fault, attempts: int) -> BackendError:
         message = fault.message
         if fault.wait is not None and fault.again and attempts <= self._max_retries:
             message += f"; it asks to wait {fault.wait:g} seconds, longer than this call may take"

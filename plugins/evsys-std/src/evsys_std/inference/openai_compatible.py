@@ -157,7 +157,7 @@ class OpenAICompatible:
             BackendError: the service can't be reached, refuses, or doesn't return them.
         """
         config = self.config
-        body = self._allowed(echo_body(config.model, tokens))
+        body = self._adapt_body(echo_body(config.model, tokens))
         started = time.perf_counter()
         answered, slot = await self.texts.post(body, tokens=len(tokens) + 1)
         try:
@@ -184,7 +184,7 @@ class OpenAICompatible:
         """US dollars of so many tokens; None where no one knows the price."""
         return self._prices.cost(self.model, prompt_tokens, completion_tokens, 0)
 
-    def _allowed(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _adapt_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """A body without what the service refuses, and with what the user adds."""
         config = self.config
         return {name: value for name, value in body.items() if name not in config.omit} | config.extra
@@ -210,7 +210,7 @@ class OpenAICompatible:
             )
         except ValueError as exc:
             raise BackendError(f"{self.name}: {exc}", plugin=self.name) from exc
-        body = self._allowed(body)
+        body = self._adapt_body(body)
         started = time.perf_counter()
         answered, slot = await self.service.post(body, tokens=_estimate(messages, sampling, n))
         try:
@@ -223,9 +223,9 @@ class OpenAICompatible:
             ) from exc
         if answer.tokens is not None:
             slot.used(answer.tokens)
-        return self._counted(answer, time.perf_counter() - started)
+        return self._count_usage(answer, time.perf_counter() - started)
 
-    def _counted(self, answer: Answer, seconds: float) -> list[Completion]:
+    def _count_usage(self, answer: Answer, seconds: float) -> list[Completion]:
         """The completions with their usage. Services report the sum over all: it is divided evenly."""
         share, rest = divmod(answer.completion_tokens or 0, len(answer.completions))
         counted = []

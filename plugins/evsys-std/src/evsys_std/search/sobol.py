@@ -72,7 +72,7 @@ class Sobol:
         there = tried(history)
         points = sequence(len(space), self.config.seed)
         for _, point in zip(range(len(history) + SPARE), points, strict=False):
-            arm = _at(point, space)
+            arm = _arm_at(point, space)
             if key_of(arm) not in there:
                 return [arm]
         return []
@@ -87,7 +87,7 @@ class Sobol:
             yield f"sobol takes at most {MOST_AXES} axes, and there are {len(space)}"
 
 
-def _at(point: Sequence[float], space: Sequence[SearchAxis]) -> Arm:
+def _arm_at(point: Sequence[float], space: Sequence[SearchAxis]) -> Arm:
     return arm_of(space, lambda index, axis: value_at(axis, point[index]))
 
 

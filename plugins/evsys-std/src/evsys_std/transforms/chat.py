@@ -116,8 +116,8 @@ class JsonlToChat:
     def _messages(self, row: Row) -> list[Any]:
         config = self.config
         if self._is_pair:
-            question = _spoken(row, self._user, config.user_column or "user_template")
-            answer = _spoken(row, self._assistant, config.assistant_column or "assistant_template")
+            question = _message_of(row, self._user, config.user_column or "user_template")
+            answer = _message_of(row, self._assistant, config.assistant_column or "assistant_template")
             return self._exchange(row, question, answer)
         if config.messages_column is not None:
             return self._conversation(row, config.messages_column)
@@ -136,7 +136,7 @@ class JsonlToChat:
         )
 
     def _pair(self, row: Row, user: str, assistant: str) -> list[Any]:
-        question, answer = _spoken(row, None, user), _spoken(row, None, assistant)
+        question, answer = _message_of(row, None, user), _message_of(row, None, assistant)
         if user == "instruction":
             question = with_input(question, row)
         system = self._system(row) if self._has_system else system_messages(row)
@@ -170,7 +170,7 @@ def _messages_of(question: str, answer: str) -> list[Any]:
     return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
-def _spoken(row: Row, template: CompiledTemplate | None, name: str) -> str:
+def _message_of(row: Row, template: CompiledTemplate | None, name: str) -> str:
     """The message of one side: by a template, a param of that name, or else in the column of that name."""
     text = row.get(name) if template is None else template.render(row)
     if type(text) is str and text and not text.isspace():

@@ -86,7 +86,7 @@ class Filter:
         ]
         checks = [_compile(condition, config.timeout_seconds) for condition in conditions]
         if self._function is not None:
-            checks.append(_called(self._function, config.function))
+            checks.append(_call_predicate(self._function, config.function))
         if not checks:
             raise ValueError("no condition; give `conditions`, `min_length`, `max_length` or `function`")
         self._checks = (_any_of(checks),) if config.match == "any" else tuple(checks)
@@ -122,7 +122,7 @@ def _any_of(checks: list[Callable[[Row], str | None]]) -> Callable[[Row], str | 
     return check
 
 
-def _called(function: Callable[[Row], Any], path: str | None) -> Callable[[Row], str | None]:
+def _call_predicate(function: Callable[[Row], Any], path: str | None) -> Callable[[Row], str | None]:
     return lambda row: None if function(row) else f"{path} said no"
 
 

@@ -95,7 +95,7 @@ class Split:
     def _by_ratio(self, rows: Iterable[Row]) -> Iterator[Row]:
         groups = _Groups()
         stratum = None if self.config.stratify is None else getter(self.config.stratify)
-        store = stored(self._grouped(rows, groups, stratum))
+        store = stored(self._group_rows(rows, groups, stratum))
         try:
             parts = groups.divided(self.config.parts, self.config.seed)
             chosen = array(
@@ -109,7 +109,7 @@ class Split:
         finally:
             store.close()
 
-    def _grouped(self, rows: Iterable[Row], groups: _Groups, stratum: Any) -> Iterator[Row]:
+    def _group_rows(self, rows: Iterable[Row], groups: _Groups, stratum: Any) -> Iterator[Row]:
         for row in rows:
             groups.add(self._content(row), b"" if stratum is None else content_digest(_label(stratum(row))))
             yield row

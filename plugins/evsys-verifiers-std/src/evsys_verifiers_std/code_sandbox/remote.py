@@ -60,7 +60,7 @@ class Solution:
         if raised:
             _raise(*raised)
         for before, now in zip(args, after, strict=False):
-            _changed(before, now)
+            _copy_changes(before, now)
         return value
 
     def _recall(self, number: int) -> Remote:
@@ -82,7 +82,7 @@ def _raise(name: Any, message: Any) -> NoReturn:
     raise SolutionError(f"{name}: {message}")
 
 
-def _changed(before: Any, now: Any) -> None:
+def _copy_changes(before: Any, now: Any) -> None:
     """Do to an argument what a call did to its copy."""
     if isinstance(before, list) and isinstance(now, list):
         before[:] = now

@@ -56,12 +56,12 @@ def _answer(code: str, asked: IO[bytes], told: IO[bytes]) -> None:
         exec(compile(code, _FILE, "exec"), module.__dict__)  # noqa: S102 - what a sandbox is for
         return [name for name in vars(module) if not name.startswith("_")]
 
-    told.write(as_line(_tried(loaded, remember)))
+    told.write(as_line(_try_call(loaded, remember)))
     for line in asked:
-        told.write(as_line(_tried(partial(_served, from_line(line), objects), remember)))
+        told.write(as_line(_try_call(partial(_serve, from_line(line), objects), remember)))
 
 
-def _served(request: Mapping[str, Any], objects: list[Any]) -> Any:
+def _serve(request: Mapping[str, Any], objects: list[Any]) -> Any:
     target = objects[request["on"]]
     if "get" in request:
         return getattr(target, request["get"])
@@ -78,7 +78,7 @@ class _Called:
         self.args = args
 
 
-def _tried(make: Callable[[], Any], remember: Callable[[Any], int]) -> dict[str, Any]:
+def _try_call(make: Callable[[], Any], remember: Callable[[Any], int]) -> dict[str, Any]:
     try:
         made = make()
         if isinstance(made, _Called):

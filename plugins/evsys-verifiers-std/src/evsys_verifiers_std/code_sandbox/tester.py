@@ -27,28 +27,28 @@ def main(given: int, results: int, asking: int, hearing: int) -> None:
         return
     told.write(as_line({"ready": True}))
     try:
-        names = _prepared(job)
+        names = _prepare(job)
     except Exception as exc:
-        told.write(as_line({"unusable": _said(exc)}))
+        told.write(as_line({"unusable": _error_text(exc)}))
         return
     try:
         known = solution.hear()
-        offered = _offered(job["entry_point"], known if isinstance(known, list) else [], solution)
+        offered = _visible_names(job["entry_point"], known if isinstance(known, list) else [], solution)
     except Exception as exc:
-        told.write(as_line({"stopped": _said(exc)}))
+        told.write(as_line({"stopped": _error_text(exc)}))
         return
     for index, test in enumerate(job["tests"]):
         _test(index, test, {**offered, **names}, job["entry_point"], told)
     told.write(as_line({"done": True}))
 
 
-def _prepared(job: Mapping[str, Any]) -> dict[str, Any]:
+def _prepare(job: Mapping[str, Any]) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "tests"}
     exec(compile(job["setup"], "setup.py", "exec"), names)  # noqa: S102 - the benchmark's own code
     return names
 
 
-def _offered(entry_point: str | None, known: list[Any], solution: Solution) -> dict[str, Any]:
+def _visible_names(entry_point: str | None, known: list[Any], solution: Solution) -> dict[str, Any]:
     """The names of the model's code that tests may use: the entry point alone, or all but those that shadow
     Python's own.
     """
@@ -70,7 +70,7 @@ def _test(index: int, test: Any, names: dict[str, Any], entry_point: str | None,
     try:
         parts = _parts(test, names, entry_point)
     except Exception as exc:
-        tell(0, _said(exc))
+        tell(0, _error_text(exc))
         return
     if not parts:
         tell(0, None)
@@ -80,7 +80,7 @@ def _test(index: int, test: Any, names: dict[str, Any], entry_point: str | None,
         try:
             run()
         except Exception as exc:
-            tell(place, _said(exc))
+            tell(place, _error_text(exc))
         else:
             tell(place, None)
 
@@ -129,7 +129,7 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def _said(exc: BaseException) -> str:
+def _error_text(exc: BaseException) -> str:
     if isinstance(exc, SolutionEndedError):
         return str(exc)
     return f"{type(exc).__name__}: {exc}"[:300]

@@ -72,12 +72,14 @@ def findings(known: Known, *, usual: str | None) -> Findings:
         candidates=tuple(found for verdict, found in worked if verdict == "CANDIDATE"),
         open=tuple(_open(known, asked, undecided, usual)),
         refuted=tuple(_refutation(known, past, usual) for past in standing if past.verdict == "REFUTED"),
-        unfinished=tuple(_unfinished(past for past in standing if past.experiment_id not in undecided)),
+        unfinished=tuple(
+            _unfinished_entries(past for past in standing if past.experiment_id not in undecided)
+        ),
         undecided=undecided,
     )
 
 
-def _unfinished(experiments: Iterable[PastExperiment]) -> Iterator[Wording[Unfinished]]:
+def _unfinished_entries(experiments: Iterable[PastExperiment]) -> Iterator[Wording[Unfinished]]:
     for past in experiments:
         if past.status in _UNFINISHED and past.verdict in (None, "INCONCLUSIVE"):
             marks = tuple(mark.kind for mark in past.marks)

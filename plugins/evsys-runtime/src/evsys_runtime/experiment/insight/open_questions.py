@@ -54,12 +54,12 @@ def unanswered_hypotheses(
         if past.hypothesis in answered | seen or not ended or past.retracted is not None or past.edited:
             continue
         seen.add(past.hypothesis)
-        yield _unanswered(past, [run for run in runs_of(past.experiment_id) if run.status in BAD])
+        yield _unanswered_entry(past, [run for run in runs_of(past.experiment_id) if run.status in BAD])
         if len(seen) - 2 >= MOST:
             return
 
 
-def _unanswered(past: PastExperiment, bad: Sequence[PastRun]) -> Unanswered:
+def _unanswered_entry(past: PastExperiment, bad: Sequence[PastRun]) -> Unanswered:
     passing = bool(bad) and all(run.error_type in _PASSING or run.status == "stalled" for run in bad)
     message = next((run.failure for run in bad if run.failure), None) or past.reason or f"it is {past.status}"
     return Unanswered(

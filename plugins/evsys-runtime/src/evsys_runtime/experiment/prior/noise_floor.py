@@ -78,11 +78,11 @@ def _identity(session: Session, question: Question) -> str | None:
     scored += [] if selection.by is None else [selection.by, selection.proof]
     if question.baseline == BASE_MODEL:
         return digest([BASE_MODEL, *scored])
-    made_of = [_made_of(session, arm) for arm in wanted if arm.repeat == first.repeat]
+    made_of = [_recipe_of(session, arm) for arm in wanted if arm.repeat == first.repeat]
     return None if None in made_of else digest([*made_of, *scored])
 
 
-def _made_of(session: Session, arm: ArmConfig) -> list[object] | None:
+def _recipe_of(session: Session, arm: ArmConfig) -> list[object] | None:
     """An arm's recipe, its rows and the versions of its plugins; None where it didn't come so far."""
     record = session.record.find_run(arm.run_id)
     facts = {} if record is None else record.facts

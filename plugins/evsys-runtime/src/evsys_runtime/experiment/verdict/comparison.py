@@ -334,7 +334,9 @@ def _correct(
     )
     p_values = iter(found.p_values)
     comparisons = [
-        _uncompared(one) if claim is None else _comparison(question, one, claim, next(p_values), found)
+        _without_comparison(one)
+        if claim is None
+        else _comparison(question, one, claim, next(p_values), found)
         for one, claim in zip(compared, claims, strict=True)
     ]
     return with_shrunken_effects(
@@ -342,7 +344,7 @@ def _correct(
     )
 
 
-def _uncompared(compared: ComparedArm) -> Comparison:
+def _without_comparison(compared: ComparedArm) -> Comparison:
     """An arm that nothing is said of."""
     arm, base = compared.arm, compared.base
     if compared.uncomparable is not None:
