@@ -34,6 +34,7 @@ ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1"
 }  # the test processes share the processors, and BLAS threads wait by spinning
 SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
+BROWSER = ["playwright==1.65.2", "axe-playwright-python==0.1.8"]
 PEERS = ["hydra-core>=1.3", "inspect-ai", "jinja2", "llm", "scipy", "transformers==5.24.0"]
 LOGGING_PEERS = [
     "trackio==0.43.0",
@@ -176,6 +177,14 @@ def loggers(session: nox.Session) -> None:
             *("--evsys-conformance", "evsys-loggers"),
             env={"TRACKIO_DIR": folder},
         )
+
+
+@nox.session(python=DEFAULT_PYTHON)
+def browser(session: nox.Session) -> None:
+    """Run the tests of the dashboard's pages in Chromium, which `apt install chromium` installs; CHROMIUM may name another one."""
+    _sync(session, "--all-packages", "--group=test")
+    session.install(*BROWSER)
+    session.run("python", "-m", "pytest", "plugins/evsys-dashboard/tests/pages", *session.posargs)
 
 
 @nox.session(python=DEFAULT_PYTHON)

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from evsys.errors import ConfigError, EvsysError
-from evsys_dashboard.api import experiments, records, runs, stream
+from evsys_dashboard.api import comparison, experiments, knowledge, records, runs, stream
 from evsys_dashboard.api.access import EVERYTHING
 from evsys_dashboard.api.endpoints import Call, Endpoint, read_query
 from evsys_dashboard.api.errors import RefusedError
@@ -38,7 +38,11 @@ _HEADERS = {
 
 def all_endpoints() -> list[Endpoint]:
     """Every endpoint of the server."""
-    return [each for room in (experiments, runs, stream, records) for each in room.endpoints.all()]
+    return [
+        each
+        for room in (experiments, runs, comparison, knowledge, stream, records)
+        for each in room.endpoints.all()
+    ]
 
 
 def application(service: Service) -> web.Application:

@@ -1,0 +1,110 @@
+// Where pages get their data: the server's API, or in a report of one file the answers that were saved with it.
+
+import { readable } from "./dom.js";
+import { current, search } from "./route.js";
+
+export class Failure extends Error {
+  constructor(status, message, hint) {
+    super(readable(message));
+    this.status = status;
+    this.hint = hint && readable(hint);
+  }
+}
+
+const saved = document.getElementById("saved-answers");
+
+// `["/", "keys"]` is the server's own, any other path one of the project that is shown.
+function addressOf(path, query = {}) {
+  const parts = path[0] === "/" ? path.slice(1) : ["projects", current().project, ...path];
+  return parts.map(encodeURIComponent).join("/") + search(query);
+}
+
+class Server {
+  features = new Set(["experiments", "compare", "memory", "events", "log", "rollouts"]);
+  csrf = null;
+
+  // The projects that may be read here.
+  async projects() {
+    const found = await this.get(["/", "projects"]);
+    for (const feature of ["control", "local"]) {
+      if (found[feature]) this.features.add(feature);
+      else this.features.delete(feature);
+    }
+    return found.projects;
+  }
+
+  has(feature) {
+    return this.features.has(feature);
+  }
+
+  async get(path, query) {
+    return this.#ask(addressOf(path, query));
+  }
+
+  async post(path, body, method = "POST") {
+    const headers = { "Content-Type": "application/json", ...(this.csrf && { "X-CSRF-Token": this.csrf }) };
+    return this.#ask(addressOf(path), { method, headers, body: JSON.stringify(body) });
+  }
+
+  async #ask(address, options = {}) {
+    let answer;
+    try {
+      answer = await fetch(`/api/v1/${address}`, { credentials: "same-origin", ...options });
+    } catch {
+      throw new Failure(0, "The server doesn't answer.", "Start it again with `evsys dashboard`; this page continues from where it is.");
+    }
+    const csrf = answer.headers.get("X-CSRF-Token");
+    if (csrf) this.csrf = csrf;
+    const body = answer.status === 204 ? null : await answer.json().catch(() => null);
+    if (!answer.ok) throw new Failure(answer.status, body?.error?.message ?? `The server answers with status ${answer.status}.`, body?.error?.hint);
+    return body;
+  }
+
+  // Call `changed` after something came of an experiment, by default of any; `tell` says whether updates are arriving.
+  follow(experiment, changed, tell) {
+    const stream = new EventSource(`/api/v1/${addressOf(["stream"])}`);
+    let waiting = null;
+    stream.onopen = () => tell("live", true);
+    stream.onerror = () => tell("connection lost, retrying");
+    stream.addEventListener("change", (event) => {
+      if (experiment && !JSON.parse(event.data).experiments.some((each) => each.id === experiment)) return;
+      // At most one redraw a second, however fast lines arrive; never while someone types or reads a menu.
+      waiting ??= setTimeout(() => {
+        waiting = null;
+        if (!document.activeElement?.matches("input, select, textarea")) changed();
+      }, 1000);
+    });
+    return () => {
+      stream.close();
+      clearTimeout(waiting);
+      tell("");
+    };
+  }
+}
+
+class Saved {
+  constructor(text) {
+    this.answers = JSON.parse(text);
+    this.features = new Set(this.answers.features ?? []);
+  }
+
+  has(feature) {
+    return this.features.has(feature);
+  }
+
+  async projects() {
+    return this.answers["projects"].projects;
+  }
+
+  async get(path, query) {
+    const exact = this.answers[addressOf(path, query)];
+    if (exact === undefined) throw new Failure(404, "This report doesn't contain that page.", "Open the experiment in `evsys dashboard` to see everything.");
+    return exact;
+  }
+
+  follow() {
+    return () => {};
+  }
+}
+
+export const source = saved ? new Saved(saved.textContent) : new Server();

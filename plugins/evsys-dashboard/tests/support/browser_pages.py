@@ -1,0 +1,15 @@
+"""The pages of an experiment by name."""
+
+PAGES = ["experiments", "experiment", "run", "rollouts", "compare", "memory"]
+
+
+def path_of(name, experiment):
+    run = f"experiments/{experiment}/runs/high-s0"
+    return {
+        "experiments": "experiments",
+        "experiment": f"experiments/{experiment}",
+        "run": run,
+        "rollouts": f"{run}/rollouts?phase=validation",
+        "compare": f"compare?left={experiment}%2Flow&right={experiment}%2Fhigh&margin=0.2",
+        "memory": "memory",
+    }[name]
