@@ -25,6 +25,8 @@ from evsys.types import (
 )
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.hashing import file_digest
+from evsys_record.jsonl import append_record, read_jsonl
+from evsys_record.look_ledger import ledger_path
 
 BEGAN = 1_767_270_896.0
 OLD = 1_700_000_000
@@ -62,12 +64,17 @@ class Past:
 
 
 def write_conclusion(directory: Path, conclusion: Mapping[str, Any]) -> None:
-    """Put another conclusion into a record as if its run had written it, with the hash that belongs to it."""
+    """Put another conclusion into a record as if its run had written it, with the hash and the line of the ledger that belong to it."""
     path = directory / "conclusion.json"
     path.write_text(json.dumps(conclusion), encoding="utf-8")
     facts = directory / "experiment.json"
     hashed = {**json.loads(facts.read_bytes()), "conclusion_hash": file_digest(path)}
     facts.write_text(json.dumps(hashed), encoding="utf-8")
+    ledger = ledger_path(directory.parent)
+    for line in list(read_jsonl(ledger, missing_ok=True)):
+        if line.get("experiment_id") == directory.name and line.get("look"):
+            look = {**line["look"], "verdict": conclusion["verdict"]}
+            append_record(ledger, {**line, "look": look})
 
 
 class Lab:

@@ -158,7 +158,9 @@ class LookSeries:
     level is divided by their number. `tested` is false if there was nothing to test, and `complete` if every planned run has a score; a look that
     tested nothing, or that the same experiment completed later, spends nothing. `rebuilt`: the project's ledger of looks was missing once and was
     made again from the experiments on record, so looks of deleted ones aren't known. `similar` counts the looks of other experiments at similar
-    questions: on the same tasks, by another metric, claim, baseline or lever. They spend nothing of the level.
+    questions: on the same tasks, by another metric, claim, baseline or lever. `other_tasks` counts those at the same question on other tasks, `unasked` the
+    trained runs that were scored on these tasks without a look, `elsewhere` the looks at this question that this user took in places
+    whose ledger isn't the project's. They spend nothing of the level.
     """
 
     number: int
@@ -175,6 +177,9 @@ class LookSeries:
     earlier: tuple[Look, ...] = ()
     rebuilt: bool = False
     similar: int = 0
+    other_tasks: int = 0
+    unasked: int = 0
+    elsewhere: int = 0
 
 
 @attrs.frozen(kw_only=True)

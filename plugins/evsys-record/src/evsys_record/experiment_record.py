@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from evsys_record.files import (
     make_directory,
     open_to_read,
     read_json,
+    shared_file,
     storing,
     sweep,
     sync_directory,
@@ -330,18 +332,20 @@ def _was_locked(folder: Path) -> bool:
 
 
 def _new_directory(output_dir: Path, name: str, moment: float | None) -> Path:
-    """A folder that this call made: `mkdir` fails for whoever comes second."""
+    """A folder that this call made: `mkdir` fails for whoever comes second. A deleted experiment's name isn't given again if it took a look."""
+    ledger = shared_file(output_dir, "looks.jsonl")
+    taken = ledger.read_bytes() if ledger.is_file() else b""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment if moment is not None else time.time()))
     directory = output_dir / f"{stamp}-{name}"
     number = 1
     with storing(output_dir, "create a record in"):
         while True:
-            try:
-                directory.mkdir()
-                return directory
-            except FileExistsError:
-                number += 1
-                directory = output_dir / f"{stamp}-{name}-{number}"
+            with contextlib.suppress(FileExistsError):
+                if f'"{directory.name}"'.encode() not in taken:
+                    directory.mkdir()
+                    return directory
+            number += 1
+            directory = output_dir / f"{stamp}-{name}-{number}"
 
 
 def _folder_names(run_id: str) -> Sequence[str]:

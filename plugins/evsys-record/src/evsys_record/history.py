@@ -174,17 +174,19 @@ def indexed_now(index: Index, *, seconds: float) -> Reindexed:
 
 @attrs.frozen(kw_only=True)
 class Around:
-    """The facts about each experiment that follow from the others: the retracted ones that it rests on, and its
-    place among the looks at its question.
+    """The facts about each experiment from outside its folder: the retracted ones that it rests on, its place among
+    the looks at its question, and its verdict in the ledger of looks, None for a look that tested nothing.
     """
 
     resting: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
     looks: Mapping[str, LookPlace] = attrs.field(factory=dict)
+    verdicts: Mapping[str, str | None] = attrs.field(factory=dict)
 
 
 def around(index: Index) -> Around:
     """The `Around` of all experiments of an index."""
-    return Around(resting=resting_on_retracted(index), looks=Ledger.of(index).places())
+    ledger = Ledger.of(index)
+    return Around(resting=resting_on_retracted(index), looks=ledger.places(), verdicts=ledger.verdicts)
 
 
 def past_experiment(index: Index, experiment_id: str, known: Around | None = None) -> PastExperiment | None:
@@ -310,10 +312,21 @@ def _experiment(known: Around, document: str, status: str, runs: int, completed:
         "usage": _usage(tree["usage"]),
         "rests_on": known.resting.get(tree["experiment_id"], ()),
         "look": known.looks.get(tree["experiment_id"]),
+        "edited": tree["edited"] or _is_disputed(known, tree),
     }
     counted = {"status": status, "runs": runs, "runs_completed": completed, "marks": ()}
     past = PastExperiment(**{**tree, **changed, **counted})
     return attrs.evolve(past, marks=marks_of(past))
+
+
+def _is_disputed(known: Around, tree: Mapping[str, Any]) -> bool:
+    """Whether the ledger of looks has another verdict than one that claims something: the hash of a conclusion can be edited along with it."""
+    experiment, verdict = tree["experiment_id"], tree["verdict"]
+    return (
+        verdict in ("SUPPORTED", "CANDIDATE")
+        and experiment in known.verdicts
+        and known.verdicts[experiment] != verdict
+    )
 
 
 def _run(document: str, status: str) -> PastRun:

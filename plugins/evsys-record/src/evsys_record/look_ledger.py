@@ -1,16 +1,20 @@
 """The ledger of looks: a file of the project that every look at a question is appended to, and that outlives the
 folders of experiments.
 
+Records in a folder outside the project have a ledger of their own besides the project's: each takes over the lines
+that only the other has, so that another `output_dir` hides no look.
+
 A look is reserved before an experiment concludes, so that two that conclude at once get a number each, and written
 again with its result. The last line of each look counts. The reservation of a killed process counts as a look: no
 one knows whether its result was seen.
+Scores that someone saw without a look are on file as well, from the first one on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +29,7 @@ from evsys_record.lock import ExperimentLock
 from evsys_record.questions import AskedQuestion
 from evsys_record.task_contents import TaskContents
 
-__all__ = ["LedgerLine", "LookLedger", "ledger_path"]
+__all__ = ["LedgerLine", "LookLedger", "ScoredLine", "ledger_path"]
 
 type State = Literal["reserved", "concluded", "found"]
 
@@ -49,6 +53,7 @@ class LedgerLine:
     """One look of an experiment: `number` of its series, and `look` what it came to, None if it tested nothing or hasn't ended.
 
     `reserved` it may be `concluded`; `found` are those of experiments on record that the ledger didn't have. `complete`: every planned run had a score.
+    `runs` had scores, and `evidence` is the digest of all scores; None in older lines.
     """
 
     experiment_id: str
@@ -58,85 +63,143 @@ class LedgerLine:
     number: int | None = None
     look: Look | None = None
     complete: bool = True
+    runs: int = 0
+    evidence: str | None = None
 
     def is_repeated_by(self, later: LedgerLine) -> bool:
         """Whether a later line of the experiment is the same look: it was cut off before its conclusion, and concluded again."""
         return self.number is not None and (later.number, later.question) == (self.number, self.question)
 
 
+@attrs.frozen(kw_only=True)
+class ScoredLine:
+    """Scores that an experiment or an evaluation made of trained models without a look, so far: of so many `runs`, on these tasks."""
+
+    experiment_id: str
+    time: str
+    simulated: bool
+    runs: int
+    contents: tuple[TaskContents, ...]
+
+
 class LookLedger:
-    """The ledger of a folder of experiments, as it is on disk.
+    """A ledger as it is on disk.
 
     Args:
-        experiments: the folder of all experiments.
+        path: the file.
     """
 
-    def __init__(self, experiments: Path) -> None:
-        self.path = ledger_path(experiments)
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self._lines: list[LedgerLine] = []
+        self._scored: dict[str, ScoredLine] = {}
         self._contents: dict[str, TaskContents] = {}
+        self._twin: LookLedger | None = None
         self.rebuilt: str | None = None
         for tree in read_jsonl(self.path, missing_ok=True):
             self._take_in(tree)
 
     @property
-    def exists(self) -> bool:
-        """Whether there is a file with lines; an emptied one is as good as none."""
-        return self.path.exists() and self.path.stat().st_size > 0
+    def lines(self) -> Sequence[LedgerLine]:
+        """The looks that it has, the oldest first."""
+        return self._lines
 
     @property
-    def lines(self) -> Sequence[LedgerLine]:
-        """Its entries, the oldest first."""
-        return self._lines
+    def scored(self) -> Sequence[ScoredLine]:
+        """Scores without a look: the last line of each experiment or evaluation."""
+        return tuple(self._scored.values())
+
+    @property
+    def _everything(self) -> list[LedgerLine | ScoredLine]:
+        return [*self._lines, *self._scored.values()]
 
     def looks(self) -> dict[str, list[tuple[LedgerLine, Look]]]:
         """The looks of each experiment, the oldest first, each with its line.
 
         Those of a completed experiment count, and what began behind them; of one that was never completed the last.
         """
+        return {experiment: list(_numbered_looks(lines)) for experiment, lines in self._by_experiment().items()}
+
+    def seen_without_a_look(self, question: AskedQuestion, *, apart_from: Collection[str]) -> int:
+        """How many trained runs were scored on the tasks of a question by experiments and evaluations that took no look at any.
+
+        Args:
+            question: whose tasks are meant; simulated models are apart from real ones.
+            apart_from: experiments that don't count.
+        """
+        by_experiment, looks = self._by_experiment(), self.looks()
+        looked = {experiment for experiment, taken in looks.items() if taken} | {*apart_from}
+        runs = dict[str, int]()
+        for line in self._scored.values():
+            if line.simulated == question.simulated and any(map(question.is_on, line.contents)):
+                runs[line.experiment_id] = line.runs
+        for experiment, lines in by_experiment.items():
+            runs.pop(experiment, None)
+            last = lines[-1]
+            if last.question.simulated == question.simulated and last.question.has_tasks_of(question):
+                runs[experiment] = last.runs
+        return sum(count for experiment, count in runs.items() if experiment not in looked)
+
+    def _by_experiment(self) -> dict[str, list[LedgerLine]]:
+        """The lines that count of each experiment."""
         by_id: dict[str, list[LedgerLine]] = {}
         for line in self._lines:
             mine = by_id.setdefault(line.experiment_id, [])
             if mine and (mine[-1].state == "reserved" or mine[-1].is_repeated_by(line)):
                 mine.pop()
             mine.append(line)
-        return {experiment: list(_numbered_looks(lines)) for experiment, lines in by_id.items()}
+        return by_id
 
     @classmethod
     @contextmanager
-    def locked(cls, experiments: Path) -> Iterator[LookLedger]:
-        """The ledger of a folder of experiments, which no one else changes meanwhile.
+    def locked(cls, path: Path, twin: Path | None = None) -> Iterator[LookLedger]:
+        """A ledger that no one else changes meanwhile.
+
+        Args:
+            path: the file.
+            twin: the ledger of the same project in another place, if there is one. Both get all lines.
 
         Raises:
             StoreError: another process has it for too long, or the folder isn't writable.
         """
-        lock = ExperimentLock(make_directory(ledger_path(experiments).with_suffix(".lock")))
-        end = time.monotonic() + _PATIENCE_SECONDS
-        while not lock.held:
-            try:
-                lock.acquire()
-            except StoreError as error:
-                if "holder" not in error.facts or time.monotonic() > end:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
-        with lock:
-            yield cls(experiments)
+        with ExitStack() as locks:
+            for each in sorted({path, twin or path}):  # in one order, so that no two wait for each other
+                locks.enter_context(_lock_of(each))
+            ledger = cls(path)
+            if twin is not None and twin != path:
+                other = cls(twin)
+                ledger.take_over(other)
+                other.take_over(ledger)
+                ledger._twin = other
+            yield ledger
 
-    def append(self, lines: Iterable[LedgerLine]) -> None:
-        """Append looks, each synced to the disk.
+    def append(self, lines: Iterable[LedgerLine | ScoredLine]) -> None:
+        """Append lines, each synced to the disk.
 
         Raises:
             StoreError: they can't be written.
         """
+        lines = list(lines)
         with JsonlWriter(self.path, durable=True) as writer:
             for line in lines:
-                contents = line.question.contents
-                question = as_tree(attrs.evolve(line.question, contents=None))
-                tree = {**as_tree(line), "question": {**question, "contents": contents and contents.hash}}
-                if contents is not None and contents.hash not in self._contents:
-                    tree["contents"] = contents.as_json  # once; later lines name its hash
+                tree = self._looked(line) if isinstance(line, LedgerLine) else self._seen(line)
                 writer.write(tree)
                 self._take_in(tree)
+        if self._twin is not None:
+            self._twin.append(lines)
+
+    def _looked(self, line: LedgerLine) -> dict[str, Any]:
+        contents = line.question.contents
+        question = as_tree(attrs.evolve(line.question, contents=None))
+        tree = {**as_tree(line), "question": {**question, "contents": contents and contents.hash}}
+        if contents is not None and contents.hash not in self._contents:
+            tree["contents"] = contents.as_json  # once; later lines name its hash
+        return tree
+
+    def _seen(self, line: ScoredLine) -> dict[str, Any]:
+        new = [each.as_json for each in line.contents if each.hash not in self._contents]
+        tree = {**as_tree(attrs.evolve(line, contents=())), "state": "scored"}
+        return {**tree, "tasks": [each.hash for each in line.contents], "contents": new}
 
     def mark_rebuilt(self, experiments: int) -> None:
         """Put down that the ledger was missing although there were so many experiments, so looks of deleted ones aren't known.
@@ -148,14 +211,38 @@ class LookLedger:
         with JsonlWriter(self.path, durable=True) as writer:
             writer.write(tree)
         self._take_in(tree)
+        if self._twin is not None and self._twin.rebuilt is None:
+            self._twin.mark_rebuilt(experiments)
+
+    def take_over(self, other: LookLedger) -> None:
+        """Append the lines that only another ledger has, and that it was rebuilt.
+
+        Raises:
+            StoreError: they can't be written.
+        """
+        known = set(map(_identity, self._everything))
+        self.append([line for line in other._everything if _identity(line) not in known])
+        if other.rebuilt is not None and self.rebuilt is None:
+            self.mark_rebuilt(0)
 
     def _take_in(self, tree: Mapping[str, Any]) -> None:
         if "rebuilt" in tree:
             self.rebuilt = str(tree["rebuilt"])
             return
-        if tree.get("contents") is not None:
-            found = TaskContents.of_tree(tree["contents"])
+        new = tree.get("contents") or ()
+        for each in [new] if isinstance(new, Mapping) else new:
+            found = TaskContents.of_tree(each)
             self._contents[found.hash] = found
+        if tree["state"] == "scored":
+            contents = tuple(self._contents[key] for key in tree["tasks"] if key in self._contents)
+            self._scored[tree["experiment_id"]] = ScoredLine(
+                experiment_id=tree["experiment_id"],
+                time=tree["time"],
+                simulated=tree["simulated"],
+                runs=tree["runs"],
+                contents=contents,
+            )
+            return
         question, look = tree["question"], tree.get("look")
         self._lines.append(
             LedgerLine(
@@ -166,8 +253,30 @@ class LookLedger:
                 number=tree.get("number"),
                 look=None if look is None else Look(**look),
                 complete=tree["complete"],
+                runs=tree.get("runs", 0),
+                evidence=tree.get("evidence"),
             )
         )
+
+
+@contextmanager
+def _lock_of(path: Path) -> Iterator[None]:
+    lock = ExperimentLock(make_directory(path.with_suffix(".lock")))
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while not lock.held:
+        try:
+            lock.acquire()
+        except StoreError as error:
+            if "holder" not in error.facts or time.monotonic() > end:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+    with lock:
+        yield
+
+
+def _identity(line: LedgerLine | ScoredLine) -> tuple[object, ...]:
+    state = line.state if isinstance(line, LedgerLine) else "scored"
+    return line.experiment_id, line.time, state
 
 
 def _numbered_looks(lines: Sequence[LedgerLine]) -> Iterator[tuple[LedgerLine, Look]]:

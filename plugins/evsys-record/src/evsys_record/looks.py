@@ -10,7 +10,7 @@ import attrs
 
 from evsys.types.evidence import Look
 from evsys_record.index import Index
-from evsys_record.look_ledger import LedgerLine, LookLedger
+from evsys_record.look_ledger import LedgerLine, LookLedger, ledger_path
 from evsys_record.past import LookPlace
 from evsys_record.questions import AskedQuestion, ScoredEntry
 from evsys_record.task_contents import TaskContents
@@ -30,9 +30,13 @@ class Asked:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Ledger:
-    """The questions on record, in the order in which their experiments finished."""
+    """The questions on record, in the order in which their experiments finished.
+
+    `verdicts` has what experiments concluded according to the ledger, None for those that tested nothing.
+    """
 
     asked: tuple[Asked, ...]
+    verdicts: Mapping[str, str | None] = attrs.field(factory=dict)
 
     @classmethod
     def of(cls, index: Index, key: str | None = None) -> Ledger:
@@ -42,13 +46,18 @@ class Ledger:
             index: of the experiments on record, as of now.
             key: of the questions; all by default.
         """
-        ledger = LookLedger(index.experiments)
-        return cls(asked=tuple(_joined(_on_record(index, key), ledger, key)))
+        ledger = LookLedger(ledger_path(index.experiments))
+        verdicts = {
+            line.experiment_id: None if line.look is None else line.look.verdict
+            for line in ledger.lines
+            if line.state == "concluded"
+        }
+        return cls(asked=tuple(_joined(_on_record(index, key), ledger, key)), verdicts=verdicts)
 
     @classmethod
     def left(cls, experiments: Path) -> Ledger:
         """The looks in the ledger of a folder without experiments."""
-        return cls(asked=tuple(_joined((), LookLedger(experiments), None)))
+        return cls(asked=tuple(_joined((), LookLedger(ledger_path(experiments)), None)))
 
     def looks_at(self, question: AskedQuestion, *, apart_from: str | None = None) -> tuple[Look, ...]:
         """All looks at a question, the oldest first, apart from those of one experiment."""
@@ -59,6 +68,11 @@ class Ledger:
         """How many looks other experiments took at similar questions."""
         found = (each for each in self.asked if each.experiment_id != apart_from)
         return sum(len(each.looks) for each in found if each.question.is_similar(question))
+
+    def looks_on_other_tasks(self, question: AskedQuestion, *, apart_from: str) -> int:
+        """How many looks other experiments took at the same question on other tasks."""
+        found = (each for each in self.asked if each.experiment_id != apart_from)
+        return sum(len(each.looks) for each in found if each.question.is_elsewhere(question))
 
     def series_of(self, experiment_id: str) -> tuple[Look, ...]:
         """All looks at the question of an experiment, the oldest first; none if it took none itself."""

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 from evsys_record.past import Mark, MarkKind, PastExperiment
 
 if TYPE_CHECKING:
-    from evsys.types import Conclusion
+    from evsys.types import Conclusion, LookSeries
 
 __all__ = [
     "DISQUALIFYING",
     "HACKING_SUSPECTED",
-    "LEDGER_REBUILT",
+    "QUESTION_CHANGED",
     "concluded_labels",
     "disqualifying",
     "labels",
     "marks_of",
-    "similar_label",
+    "series_marks",
     "with_marks",
 ]
 
 
-LEDGER_REBUILT = "ledger of looks rebuilt"
-"""The label of a conclusion before which the ledger was missing."""
+QUESTION_CHANGED = "question changed after results"
+"""The label of a conclusion whose question was another one before results were known."""
 
 HACKING_SUSPECTED = "reward_hacking_suspected"
 """The key of `extra` in a conclusion that names the runs whose guard raised an alarm."""
@@ -47,18 +47,54 @@ def concluded_labels(conclusion: Conclusion) -> tuple[str, ...]:
         "simulated": bool(extra.get("simulated_by")),
         f"{extra.get('leaked') or 0.0:.0%} leaked": bool(extra.get("leaked")),
         "reward hacking suspected": bool(extra.get(HACKING_SUSPECTED)),
-        "question changed after results": bool(conclusion.question_changed),
+        QUESTION_CHANGED: bool(conclusion.question_changed),
     }
     if series is not None and series.tested:
         found[f"look {series.number}"] = series.number > 1
-        found[similar_label(series.similar)] = series.similar > 0
-        found[LEDGER_REBUILT] = series.rebuilt
+        found |= dict.fromkeys(labels(series_marks(series)), True)
     return tuple(label for label, there in found.items() if there)
 
 
-def similar_label(looks: int) -> str:
-    """The label of a conclusion before which so many looks were taken at similar questions."""
-    return f"{looks} look{'s' * (looks != 1)} at similar questions"
+def series_marks(series: LookSeries) -> tuple[Mark, ...]:
+    """The marks of a conclusion for what its level isn't corrected for."""
+    return tuple(
+        _uncorrected(
+            similar=series.similar,
+            other_tasks=series.other_tasks,
+            unasked=series.unasked,
+            elsewhere=series.elsewhere,
+            rebuilt=series.rebuilt,
+        )
+    )
+
+
+def _uncorrected(
+    *, similar: int, other_tasks: int, unasked: int, elsewhere: int, rebuilt: bool
+) -> Iterator[Mark]:
+    """A mark for each kind of earlier results that a level isn't corrected for."""
+    if similar:
+        label = f"{_looks_text(similar)} at similar questions"
+        says = f"{label} came before, on the same tasks by another metric, claim, baseline or lever: the level isn't corrected for them"
+        yield Mark(kind="similar_looks", label=label, says=says)
+    if other_tasks:
+        label = f"{_looks_text(other_tasks)} on other tasks"
+        says = f"{label} came before, at the same question: the level isn't corrected for them"
+        yield Mark(kind="other_tasks", label=label, says=says)
+    if unasked:
+        label = f"{unasked} run{'s' * (unasked != 1)} scored without a look"
+        says = f"{label} came before, on the same tasks: what was chosen by those scores has seen them"
+        yield Mark(kind="unasked", label=label, says=says)
+    if elsewhere:
+        label = f"{_looks_text(elsewhere)} in other places"
+        says = f"{label} came before, at the same question, which the ledger of looks doesn't have: the level isn't corrected for them"
+        yield Mark(kind="elsewhere", label=label, says=says)
+    if rebuilt:
+        says = "the ledger of looks was missing once and was made again from the experiments on record: looks of deleted experiments aren't counted"
+        yield Mark(kind="ledger_rebuilt", label="ledger of looks rebuilt", says=says)
+
+
+def _looks_text(looks: int) -> str:
+    return f"{looks} look{'s' * (looks != 1)}"
 
 
 def disqualifying(marks: Iterable[Mark]) -> frozenset[MarkKind]:
@@ -111,7 +147,7 @@ def _marks(past: PastExperiment) -> Iterator[Mark]:
         yield Mark(kind="reward_hacking", label="reward hacking suspected", says=says)
     if past.question_changed:
         says = f"the question changed after results were known: {', '.join(past.question_changed)}"
-        yield Mark(kind="question_changed", label="question changed after results", says=says)
+        yield Mark(kind="question_changed", label=QUESTION_CHANGED, says=says)
     yield from _looks(past)
 
 
@@ -120,9 +156,10 @@ def _looks(past: PastExperiment) -> Iterator[Mark]:
     if past.look is not None and past.look.of > 1:
         place = f"look {past.look.number} of {past.look.of}"
         yield Mark(kind="look", label=place, says=f"it is {place} at its question, which share one level")
-    if past.similar_looks:
-        says = f"{past.similar_looks} earlier looks had the same tasks, with another metric, claim, baseline or lever, and aren't corrected for"
-        yield Mark(kind="similar_looks", label=similar_label(past.similar_looks), says=says)
-    if past.ledger_rebuilt:
-        says = "the ledger of looks had been missing when it concluded, so looks of deleted experiments weren't counted"
-        yield Mark(kind="ledger_rebuilt", label=LEDGER_REBUILT, says=says)
+    yield from _uncorrected(
+        similar=past.similar_looks,
+        other_tasks=past.looks_on_other_tasks,
+        unasked=past.runs_without_a_look,
+        elsewhere=past.looks_elsewhere,
+        rebuilt=past.ledger_rebuilt,
+    )

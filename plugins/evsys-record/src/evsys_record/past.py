@@ -46,6 +46,9 @@ MarkKind = Literal[
     "question_changed",
     "look",
     "similar_looks",
+    "other_tasks",
+    "unasked",
+    "elsewhere",
     "ledger_rebuilt",
 ]
 
@@ -93,8 +96,10 @@ class PastExperiment:
     `question_changed`, `hacking_suspected` (runs whose guard raised an alarm), `subject` (of the verdict:
     `checkpoint` or `recipe`), `edited` (conclusion.json is no longer what the run wrote), and `audit_differs`
     (checks of the saved audit that differ), `ledger_rebuilt` (the ledger of looks had been missing), and
-    `similar_looks` (how many looks at similar questions came before). `look` is its place among all looks at its
-    question; None if it didn't test anything.
+    `similar_looks` (how many looks at similar questions came before), `looks_on_other_tasks`, `runs_without_a_look`
+    (trained runs that had been scored on these tasks by experiments and evaluations without a look) and
+    `looks_elsewhere` (looks at this question that this user took in other places). `look` is its place among all
+    looks at its question; None if it didn't test anything.
     """
 
     experiment_id: str
@@ -152,6 +157,9 @@ class PastExperiment:
     audit_differs: int = 0
     ledger_rebuilt: bool = False
     similar_looks: int = 0
+    looks_on_other_tasks: int = 0
+    runs_without_a_look: int = 0
+    looks_elsewhere: int = 0
     marks: tuple[Mark, ...] = ()
     problem: str | None = None
 

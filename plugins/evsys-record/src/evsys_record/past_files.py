@@ -218,6 +218,9 @@ def _conclusion_fields(conclusion: Tree) -> dict[str, Any]:
         "hacking_suspected": _texts(extra, HACKING_SUSPECTED),
         "ledger_rebuilt": bool(looks.get("rebuilt")),
         "similar_looks": int(looks.get("similar") or 0),
+        "looks_on_other_tasks": int(looks.get("other_tasks") or 0),
+        "runs_without_a_look": int(looks.get("unasked") or 0),
+        "looks_elsewhere": int(looks.get("elsewhere") or 0),
     }
 
 

@@ -85,6 +85,18 @@ class AskedQuestion:
             return False
         return _same_tasks(self, other)
 
+    def has_tasks_of(self, other: AskedQuestion) -> bool:
+        """Whether both are on the same tasks, by `ALIKE`."""
+        return _same_tasks(self, other)
+
+    def is_on(self, contents: TaskContents) -> bool:
+        """Whether it is on tasks of these contents, by `ALIKE`."""
+        return self.contents is not None and share_in_common(self.contents, contents) >= ALIKE
+
+    def is_elsewhere(self, other: AskedQuestion) -> bool:
+        """Whether the other asks the same on other tasks."""
+        return self.key == other.key and bool(self.asserted & other.asserted) and not _same_tasks(self, other)
+
     def is_similar(self, other: AskedQuestion) -> bool:
         """Whether the other is another question on the same tasks: by another metric, claim, baseline or lever."""
         return self.simulated == other.simulated and not self.is_same(other) and _same_tasks(self, other)

@@ -10,7 +10,7 @@ from evsys.errors import PLUGIN_FAILURES
 from evsys.types import ArmResult, Conclusion, ExperimentResult, Selection, Usage
 from evsys_record.marks import HACKING_SUSPECTED
 from evsys_runtime.data.contamination import Match, count_by_match
-from evsys_runtime.experiment.prior.looks import close_look, put_into_ledger
+from evsys_runtime.experiment.prior.looks import close_look, put_into_ledger, put_scores, scored_runs
 from evsys_runtime.experiment.prior.prior import PriorEvidence, collect_prior
 from evsys_runtime.experiment.prior.seed_audit import same_orders
 from evsys_runtime.experiment.resume.resume import to_resume
@@ -67,6 +67,8 @@ def conclude_and_write(
     if series is not None:
         complete = _complete(session, arms, ended_by)
         conclusion = attrs.evolve(conclusion, looks=close_look(series, conclusion, complete=complete))
+    if known.reserved is None:
+        put_scores(session, scored_runs(arms))
     conclusion = known.add_warnings(put_into_ledger(session, known.reserved, conclusion))
     status, exit_code = outcome_of(
         arms,

@@ -40,6 +40,7 @@ from evsys_runtime.experiment.evaluated_models import BaseModel, NamedClient, Sa
 from evsys_runtime.experiment.lineage.experiments import count_looks, open_on_demand
 from evsys_runtime.experiment.preflight.grader_checks import check_graders, keep_grader_checks
 from evsys_runtime.experiment.prior.final_tests import entry_of, find_final_tests
+from evsys_runtime.experiment.prior.looks import put_evaluation
 from evsys_runtime.experiment.state.facts import benchmark_facts
 from evsys_runtime.experiment.state.seeds import Seeds
 from evsys_runtime.experiment.supervision.blocking import loop_watched
@@ -206,6 +207,7 @@ class _Evaluation:
     results: ResultStore | None
     told: list[str] = attrs.field(factory=list)
     evaluator: Evaluator | None = None
+    in_ledger: bool = False
 
     async def result(self, label: str) -> ArmResult:
         """Score, and make a result of it; of what never comes back as well."""
@@ -232,6 +234,19 @@ class _Evaluation:
         self.told.append(words)
         self.log.warning("loop.blocked", what=words)
 
+    def _put_into_ledger(self, result: EvaluationResult) -> None:
+        """Have the ledger of looks know of the first score of a checkpoint: whoever chose it by that has seen these tasks."""
+        if not isinstance(self.scored, SavedModel) or self.in_ledger or not result.task_rewards:
+            return
+        self.in_ledger = True
+        put_evaluation(
+            self.project_root,
+            self.run.directory.parent.parent.name,
+            self.benchmarks,
+            simulated=bool(declared(_backend(self.scored, self.registry), "simulated", False)),
+            tell=self.told.append,
+        )
+
     def _evaluator(
         self,
         renderer: Any,
@@ -255,6 +270,7 @@ class _Evaluation:
             seeds=Seeds(base_seed=self.seed),
             registry=self.registry,
             record=self.run,
+            keep=self._put_into_ledger,
             log=self.log,
             deterministic=deterministic,
             directory=self.run.directory,

@@ -22,6 +22,7 @@ from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained
 from evsys_runtime.evaluation.results import without_cost
 from evsys_runtime.experiment.budget.charges import ScoringCharges
+from evsys_runtime.experiment.prior.looks import put_scores
 from evsys_runtime.experiment.state.injection import make_client, run_of
 from evsys_runtime.experiment.state.session import Session, run_id_of
 from evsys_runtime.experiment.state.starting_weights import scores_untrained, untrained_key
@@ -83,7 +84,7 @@ class ArmEvaluations:
             seeds=seeds,
             registry=registry,
             record=record,
-            keep=record.evaluation,
+            keep=partial(_keep, session, record),
             log=log,
             deterministic=arm.deterministic,
             score_untrained=untrained,
@@ -211,6 +212,13 @@ class ArmEvaluations:
                     partial(self.evaluator.score_model, benchmark, model),
                     self.watch.pause,
                 )
+
+
+def _keep(session: Session, record: RunRecord, result: EvaluationResult) -> None:
+    """Put a scoring on record, and the first one of trained weights into the ledger of looks."""
+    record.evaluation(result)
+    if result.step > 0 and result.model is None and not session.runs_on_file:
+        put_scores(session, 1)
 
 
 def _cache(

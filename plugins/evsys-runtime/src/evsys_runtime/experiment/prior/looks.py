@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,21 +13,34 @@ from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, LookSeries
 from evsys_record.encoding import as_tree, now
 from evsys_record.files import read_json
-from evsys_record.look_ledger import LedgerLine, LookLedger
+from evsys_record.hashing import digest
+from evsys_record.lock import ExperimentLock
+from evsys_record.look_ledger import LedgerLine, LookLedger, ScoredLine, ledger_path
 from evsys_record.looks import missing_from
 from evsys_record.past_files import set_aside
 from evsys_record.proofs import proof_name
 from evsys_record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
+from evsys_record.user_ledger import user_ledger
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
+from evsys_runtime.experiment.prior.final_tests import entry_of
 from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:
     from evsys_record.experiment_record import ExperimentRecord
     from evsys_record.index import Index
+    from evsys_runtime.evaluation.benchmarks import BoundBenchmark
     from evsys_runtime.experiment.state.session import Session
 
-__all__ = ["SeriesSoFar", "close_look", "look_series", "put_into_ledger"]
+__all__ = [
+    "SeriesSoFar",
+    "close_look",
+    "look_series",
+    "put_evaluation",
+    "put_into_ledger",
+    "put_scores",
+    "scored_runs",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -55,24 +69,34 @@ def look_series(
     if question is None:
         return None
     experiments, index = record.directory.parent, earlier()
-    scorings = _scorings_to_end_at(entry, results)
     if reserve:
         try:
-            with LookLedger.locked(experiments) as ledger:
+            with LookLedger.locked(*_ledgers(session)) as ledger:
                 _take_in_records(ledger, index, record.experiment_id, session.warnings.append)
-                series = _series(session, question, ledger, index, scorings)
+                series = _series(session, question, ledger, index, entry=entry, results=results)
                 line = LedgerLine(
                     experiment_id=record.experiment_id,
                     time=now(),
                     state="reserved",
                     question=question,
                     number=series.number,
+                    runs=scored_runs(results),
+                    evidence=_evidence(results),
                 )
                 ledger.append([line])
                 return SeriesSoFar(series=series, reserved=line)
         except StoreError as error:
             session.warnings.append(f"this look can't be put into the ledger of looks: {error}")
-    return SeriesSoFar(series=_series(session, question, LookLedger(experiments), index, scorings))
+    ledger = LookLedger(ledger_path(experiments))
+    return SeriesSoFar(series=_series(session, question, ledger, index, entry=entry, results=results))
+
+
+def _ledgers(session: Session) -> tuple[Path, Path]:
+    """The ledger of the folder that the experiment is in, and that of its project: one, unless the folder is elsewhere."""
+    return (
+        ledger_path(session.record.directory.parent),
+        ledger_path(session.plan.project_root / ".evsys" / "experiments"),
+    )
 
 
 def _take_in_records(ledger: LookLedger, index: Index | None, own: str, tell: Callable[[str], None]) -> None:
@@ -82,13 +106,19 @@ def _take_in_records(ledger: LookLedger, index: Index | None, own: str, tell: Ca
     except sqlite3.Error as error:
         tell(f"looks on record that the ledger of looks lacks can't be looked up: {error}")
         return
-    if missing and not ledger.exists:
+    if missing and not ledger.lines:
         ledger.mark_rebuilt(len({line.experiment_id for line in missing}))
     ledger.append(missing)
 
 
 def _series(
-    session: Session, question: AskedQuestion, ledger: LookLedger, index: Index | None, scorings: int
+    session: Session,
+    question: AskedQuestion,
+    ledger: LookLedger,
+    index: Index | None,
+    *,
+    entry: str,
+    results: Sequence[ArmResult],
 ) -> LookSeries:
     record, own = session.record, session.record.experiment_id
     tell, experiments = session.warnings.append, session.record.directory.parent
@@ -103,9 +133,9 @@ def _series(
     taken = max(of_record, tuple(look for _, look in concluded), key=len)
     if concluded and len(taken) == len(concluded):
         # Cut off after it reached the ledger, with or without its conclusion: with nothing new this is the same look.
-        taken = taken[: -1 if _nothing_began_since(session.record, concluded[-1][0].time) else None]
+        taken = taken[: -1 if _is_repeated(concluded[-1][0], _evidence(results), session.record) else None]
     looks = (*others, *taken)
-    number = len(looks) + 1
+    number, scorings = len(looks) + 1, _scorings_to_end_at(entry, results)
     return LookSeries(
         number=number,
         level=level_of_look(number, ALPHA) / scorings,
@@ -119,14 +149,55 @@ def _series(
         earlier=looks,
         rebuilt=ledger.rebuilt is not None,
         similar=known.looks_like(question, apart_from=own),
+        other_tasks=known.looks_on_other_tasks(question, apart_from=own),
+        unasked=ledger.seen_without_a_look(question, apart_from=[own, *_under_way(experiments, ledger)]),
+        elsewhere=_looks_elsewhere(question, {own, *(each.experiment_id for each in known.asked)}, tell),
     )
 
 
-def _nothing_began_since(record: ExperimentRecord, moment: str) -> bool:
+def _is_repeated(line: LedgerLine, evidence: str, record: ExperimentRecord) -> bool:
+    """Whether the scores are those that an earlier look rests on: so nothing new can be seen. Neither ids nor times say that, as both can be chosen."""
+    if line.evidence is not None:
+        return line.evidence == evidence
     return all(
-        attempt.started is not None and attempt.started <= moment
+        attempt.started is not None and attempt.started <= line.time
         for run in record.runs()
         for attempt in run.attempts
+    )
+
+
+def _evidence(results: Sequence[ArmResult]) -> str:
+    """The digest of all scores."""
+    scores = (
+        [arm.run_id, each.benchmark, each.step, each.task_rewards]
+        for arm in results
+        for each in arm.evaluations
+        if each.model is None
+    )
+    return digest(sorted(scores, key=lambda each: str(each[:3])))
+
+
+def _under_way(experiments: Path, ledger: LookLedger) -> list[str]:
+    """The experiments with scores without a look, so far, that are still running."""
+    folders = (experiments / line.experiment_id for line in ledger.scored)
+    return [each.name for each in folders if each.is_dir() and ExperimentLock(each).holder() is not None]
+
+
+def _looks_elsewhere(question: AskedQuestion, known: Collection[str], tell: Callable[[str], None]) -> int:
+    """How many looks at a question this user took in experiments that neither the ledger nor the records know."""
+    path = None if question.simulated else user_ledger(question)
+    if path is None:
+        return 0
+    try:
+        looks = LookLedger(path).looks()
+    except StoreError as error:
+        tell(f"looks in other places can't be counted: {error}")
+        return 0
+    return sum(
+        line.question.is_same(question)
+        for experiment, taken in looks.items()
+        if experiment not in known
+        for line, _ in taken
     )
 
 
@@ -143,12 +214,86 @@ def put_into_ledger(session: Session, reserved: LedgerLine | None, conclusion: C
         complete=conclusion.looks.complete,
     )
     try:
-        with LookLedger.locked(session.record.directory.parent) as ledger:
+        with LookLedger.locked(*_ledgers(session)) as ledger:
             ledger.append([line])
+        path = None if line.look is None or line.question.simulated else user_ledger(line.question)
+        if path is not None:
+            with LookLedger.locked(path) as ledger:
+                ledger.append([line])
     except StoreError as error:
         warning = f"what this look came to can't be put into the ledger of looks: {error}"
         return attrs.evolve(conclusion, warnings=(*conclusion.warnings, warning))
     return conclusion
+
+
+def scored_runs(results: Sequence[ArmResult]) -> int:
+    """How many runs have a score of what they trained."""
+    return len(
+        {arm.run_id for arm in results if any(each.step and each.model is None for each in arm.evaluations)}
+    )
+
+
+def put_scores(session: Session, runs: int) -> None:
+    """Write that so many trained runs have scores, which someone sees although no look is taken, or none yet. Blocking.
+
+    It is on file from the first score on: whoever ends an experiment before its conclusion has seen it all the same.
+    """
+    if session.options.dry or runs <= session.runs_on_file:
+        return
+    session.runs_on_file = runs
+    _append_scores(
+        _ledgers(session),
+        session.record.experiment_id,
+        session.benchmarks,
+        simulated=bool(session.simulated),
+        runs=runs,
+        tell=session.warnings.append,
+    )
+
+
+def put_evaluation(
+    project_root: Path,
+    evaluation_id: str,
+    benchmarks: Sequence[BoundBenchmark],
+    *,
+    simulated: bool,
+    tell: Callable[[str], None],
+) -> None:
+    """Write that an evaluation outside experiments scored a trained model. Blocking.
+
+    Args:
+        project_root: its project.
+        evaluation_id: its id.
+        benchmarks: what it scores on.
+        simulated: whether its backend only imitates a model.
+        tell: gets why it can't be written.
+    """
+    path = ledger_path(project_root / ".evsys" / "experiments")
+    _append_scores((path, path), evaluation_id, benchmarks, simulated=simulated, runs=1, tell=tell)
+
+
+def _append_scores(
+    paths: tuple[Path, Path],
+    name: str,
+    benchmarks: Sequence[BoundBenchmark],
+    *,
+    simulated: bool,
+    runs: int,
+    tell: Callable[[str], None],
+) -> None:
+    contents = (entry_of(one).contents for one in benchmarks)
+    line = ScoredLine(
+        experiment_id=name,
+        time=now(),
+        simulated=simulated,
+        runs=runs,
+        contents=tuple(each for each in contents if each is not None),
+    )
+    try:
+        with LookLedger.locked(*paths) as ledger:
+            ledger.append([line])
+    except StoreError as error:
+        tell(f"that runs have scores can't be put into the ledger of looks: {error}")
 
 
 def close_look(series: LookSeries, conclusion: Conclusion, *, complete: bool) -> LookSeries:

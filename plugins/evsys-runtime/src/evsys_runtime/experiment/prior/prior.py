@@ -12,7 +12,7 @@ import attrs
 from evsys.types import ArmResult, Conclusion, LookSeries, NoiseFloor, RunDeviation
 from evsys_record.evaluations import evaluations_beside
 from evsys_record.look_ledger import LedgerLine
-from evsys_record.marks import similar_label
+from evsys_record.marks import series_marks
 from evsys_record.text import listed
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.lineage.experiments import count_looks, open_on_demand
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from evsys_runtime.experiment.state.session import Session
 
 __all__ = ["PriorEvidence", "collect_prior"]
-
-
-_REBUILT = "the ledger of looks was missing once and was made again from the experiments on record: looks of deleted experiments aren't counted"
 
 
 @attrs.frozen(kw_only=True)
@@ -74,13 +71,7 @@ class PriorEvidence:
                 f"the test tasks of {name} were scored {times} by earlier experiments and evaluations: what was chosen by those scores has seen them"
             )
         yield from self.spent_tests
-        if any(each.rebuilt for each in self.series.values()):
-            yield _REBUILT
-        similar = max((each.similar for each in self.series.values()), default=0)
-        if similar:
-            yield (
-                f"{similar_label(similar)} came before, on the same tasks by another metric, claim, baseline or lever: the level isn't corrected for them"
-            )
+        yield from dict.fromkeys(mark.says for each in self.series.values() for mark in series_marks(each))
         if self.changed:
             yield (
                 f"the question was changed after the results of {self.changed_since} were there: {'; '.join(self.changed)}"

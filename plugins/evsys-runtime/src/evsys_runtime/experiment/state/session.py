@@ -67,8 +67,8 @@ class Session:
     bring, `hooks` those of the experiment as a whole; a run has its own from `run_listeners`. `untrained` holds
     scores of starting weights by the facts that they depend on, so each is made once. `compared` does the same for
     API models, which the first arm to get there evaluates. `simulated` has the backends that only imitate a model.
-    `repeated` has the arms reported as repetitions of earlier runs, each with its earlier experiment. `budget` has
-    the limits, None without any; `budgets` has the part of each started arm. `watched` has the watchdog of each arm
+    `runs_on_file` is the number of runs with scores that the ledger of looks has of it. `repeated` has
+    the arms reported as repetitions of earlier runs, each with its earlier experiment. `budget` has the limits, None without any; `budgets` has the part of each started arm. `watched` has the watchdog of each arm
     under way. `earlier` knows the runs of other experiments. `restart_points` has those of earlier attempts, by
     run, if the experiment is resumed, and `datasets` are rows that were loaded already. `stopping` says why running
     arms are ended, if one of them failed and `fail_fast` is set; `down` why they have failed, if a service that
@@ -94,6 +94,7 @@ class Session:
     datasets: dict[str, MaterializedDataset] = attrs.field(factory=dict)
     simulated: set[str] = attrs.field(factory=set)
     scores_outside_harness: bool = False
+    runs_on_file: int = 0
     repeated: set[tuple[str, str]] = attrs.field(factory=set)
     watched: dict[str, Watchdog] = attrs.field(factory=dict)
     budgets: dict[str, ArmBudget] = attrs.field(factory=dict)

@@ -17,7 +17,7 @@ from evsys.types import (
     LookSeries,
     NoiseFloor,
 )
-from evsys_record.marks import HACKING_SUSPECTED, LEDGER_REBUILT, similar_label
+from evsys_record.marks import HACKING_SUSPECTED, QUESTION_CHANGED, labels, series_marks
 from evsys_record.text import listed, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
@@ -53,12 +53,13 @@ __all__ = [
 
 
 def verdict_line(conclusion: Conclusion) -> str:
-    """One line: the verdict and why, marked if a backend imitates the model, a guard suspects reward hacking, or tasks were trained on."""
+    """One line: the verdict and why, marked if a backend imitates the model, a guard suspects reward hacking, tasks were trained on, or the question was changed."""
     imitated, suspected = (conclusion.extra.get(name) for name in ("simulated_by", HACKING_SUSPECTED))
     mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
     mark += f" (reward hacking suspected in {listed(suspected)})" if suspected else ""
     leaked = conclusion.extra.get("leaked") if conclusion.verdict != "INVALID" else None
     mark += f" ({leaked:.0%} of the tasks were trained on)" if leaked else ""
+    mark += f" ({QUESTION_CHANGED})" if conclusion.question_changed else ""
     return f"{conclusion.verdict or 'NO VERDICT'}{_subject(conclusion)}{mark}{_look(conclusion)}: {conclusion.reason}"
 
 
@@ -68,12 +69,8 @@ def _look(conclusion: Conclusion) -> str:
     if series is None or not series.tested:
         return ""
     place = f"look {series.number} at this question, level {series.level:.2g} of {series.alpha:g}"
-    found = {
-        place: series.number > 1,
-        similar_label(series.similar): series.similar > 0,
-        LEDGER_REBUILT: series.rebuilt,
-    }
-    return "".join(f" ({remark})" for remark, there in found.items() if there)
+    remarks = [*([place] if series.number > 1 else []), *labels(series_marks(series))]
+    return "".join(f" ({remark})" for remark in remarks)
 
 
 def _subject(conclusion: Conclusion) -> str:

@@ -1,0 +1,215 @@
+"""What could have led to a verdict without a look at its question is a mark wherever the verdict is: in its line, its warnings, its JSON and history."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+
+import pytest
+
+from evsys import use_registry
+from evsys_backend_mock.backend import MockBackend
+from evsys_record.files import read_json, write_json
+from evsys_record.history import past_experiment
+from evsys_record.index import Index
+from evsys_record.marks import concluded_labels, labels
+from evsys_record.user_ledger import user_ledger
+from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.config.project import project_registry
+from evsys_runtime.experiment import Experiment
+from evsys_runtime.experiment import experiment as running
+from evsys_runtime.experiment.evaluated_models import find_saved_model
+from evsys_runtime.experiment.evaluation import ascore
+from evsys_runtime.experiment.verdict.prose import verdict_line
+
+METADATA = """
+metadata:
+  hypothesis: it learns
+  success_metric: val.mean_reward
+  benchmark:
+    - {name: val, path: tasks.jsonl, max_tokens: 4}
+"""
+WITHOUT_QUESTION = f"""{METADATA.replace("  success_metric: val.mean_reward\n", "")}
+    - {{name: more, path: tasks.jsonl, max_tokens: 4}}
+"""
+AGAIN = "\nbase_seed: 1\n"
+
+
+@pytest.fixture(autouse=True)
+def different_tasks(project):
+    project.tasks([(f"t{i:02d}", f"say {'abcdefgh'[i % 8]} for {i}", "abcdefgh"[i % 8]) for i in range(40)])
+
+
+def marked(experiment, label):
+    """Run it; its series, after checking that a label is in the verdict line, a warning, the JSON, and history."""
+    conclusion = experiment.run().conclusion
+    assert f"({label})" in verdict_line(conclusion)
+    assert any(label in warning for warning in conclusion.warnings)
+    assert label in concluded_labels(conclusion)
+    with Index(experiment.record.directory.parent) as index:
+        past = past_experiment(index, experiment.record.experiment_id)
+    assert label in labels(past.marks)
+    return conclusion.looks
+
+
+def test_looks_on_other_tasks(project):
+    project.experiment(metadata=METADATA).run()
+    project.tasks(
+        [(f"u{i:02d}", f"write {'abcdefgh'[i % 8]} after {i}", "abcdefgh"[i % 8]) for i in range(40)]
+    )
+    series = marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 look on other tasks")
+    assert (series.number, series.other_tasks, series.similar) == (1, 1, 0)
+
+
+def test_runs_scored_by_an_experiment_that_asked_nothing(project):
+    first = project.experiment(metadata=WITHOUT_QUESTION, extra="\nn_repeats: 2\n")
+    first.run()
+    shutil.rmtree(first.record.directory)
+    series = marked(project.experiment(metadata=METADATA, extra=AGAIN), "2 runs scored without a look")
+    assert (series.number, series.unasked) == (1, 2)
+
+
+def test_runs_scored_by_an_experiment_that_was_cut_off_before_its_conclusion(project):
+    def killed(*_args, **_options):
+        raise SystemExit
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(running, "conclude_and_write", killed)
+        project.experiment(metadata=METADATA).run()
+    shutil.rmtree(next((project.root / ".evsys" / "experiments").glob("2*")))
+    assert (
+        marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 run scored without a look").number == 1
+    )
+
+
+def test_runs_scored_by_an_invalid_experiment(project):
+    limited = METADATA.replace("max_tokens: 4", "max_tokens: 4, limit: 9")
+    assert project.experiment(metadata=limited).run().conclusion.verdict == "INVALID"
+    assert (
+        marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 run scored without a look").number == 1
+    )
+
+
+def test_a_checkpoint_scored_by_an_evaluation(project):
+    first = project.experiment(metadata="metadata: {hypothesis: it learns}\n")
+    first.run()
+    (checkpoint, *_) = sorted(first.record.directory.glob("runs/*/checkpoints/*"), reverse=True)
+    registry = project_registry()
+    with use_registry(registry):
+        scoring = ascore(
+            find_saved_model(checkpoint),
+            [BenchmarkConfig(path="tasks.jsonl", max_tokens=4)],
+            project_root=project.root,
+            registry=registry,
+            quiet=True,
+        )
+        asyncio.run(scoring)
+    marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 run scored without a look")
+
+
+def test_an_experiment_that_is_still_running_or_that_ends_with_a_look_is_none_of_them(project):
+    project.experiment(metadata=METADATA).run()
+    conclusion = project.experiment(metadata=METADATA, extra=AGAIN).run().conclusion
+    assert (conclusion.looks.number, conclusion.looks.unasked) == (2, 0)
+
+
+def test_a_question_that_was_changed_after_results(project):
+    project.experiment(metadata=METADATA).run()
+    changed = project.experiment(metadata=METADATA.replace("it learns", "it learns much"))
+    assert "(question changed after results)" in verdict_line(changed.run().conclusion)
+
+
+@pytest.mark.parametrize("first", ["inside", "outside"])
+def test_another_folder_for_records_hides_no_look(project, tmp_path_factory, first):
+    elsewhere = f"\noutput_dir: {tmp_path_factory.mktemp('elsewhere') / 'runs'}\n"
+    for number, extra in enumerate(("", elsewhere) if first == "inside" else (elsewhere, ""), start=1):
+        experiment = project.experiment(metadata=METADATA, extra=f"{extra}\nbase_seed: {number}\n")
+        assert experiment.run().conclusion.looks.number == number
+        shutil.rmtree(experiment.record.directory)
+
+
+@pytest.fixture
+def of_a_real_model(monkeypatch, tmp_path):
+    monkeypatch.setattr(MockBackend, "simulated", False)
+    monkeypatch.setenv("EVSYS_LOOKS", str(tmp_path / "looks-of-the-user"))
+
+
+@pytest.mark.usefixtures("of_a_real_model")
+def test_looks_whose_records_and_ledger_are_gone_or_in_a_copy_of_the_project(project):
+    project.experiment(metadata=METADATA).run()
+    shutil.rmtree(project.root / ".evsys")
+    series = marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 look in other places")
+    assert (series.number, series.elsewhere) == (1, 1)
+    conclusion = project.experiment(metadata=METADATA, extra="\nbase_seed: 2\n").run().conclusion
+    assert (conclusion.looks.number, conclusion.looks.elsewhere) == (2, 1)
+
+
+@pytest.mark.usefixtures("of_a_real_model")
+def test_the_ledger_of_the_user_can_be_turned_off(project, monkeypatch, tmp_path):
+    monkeypatch.setenv("EVSYS_LOOKS", "off")
+    project.experiment(metadata=METADATA).run()
+    shutil.rmtree(project.root / ".evsys")
+    assert project.experiment(metadata=METADATA, extra=AGAIN).run().conclusion.looks.elsewhere == 0
+    assert not (tmp_path / "looks-of-the-user").exists()
+
+
+@pytest.mark.parametrize(
+    ("environ", "folder"),
+    [
+        ({"EVSYS_LOOKS": "/own", "XDG_STATE_HOME": "/state"}, "/own"),
+        ({"EVSYS_LOOKS": "", "XDG_STATE_HOME": "/state"}, "/state/evsys/looks"),
+        ({"EVSYS_LOOKS": "off"}, None),
+    ],
+)
+def test_the_ledger_of_the_user_is_in_the_state_folder(environ, folder):
+    from evsys_record.questions import AskedQuestion
+
+    question = AskedQuestion(
+        metric="m", direction="max", claim="better", baseline="b", levers=(), simulated=False
+    )
+    found = user_ledger(question, environ)
+    assert (found and found.parent.as_posix()) == folder
+
+
+def test_a_verdict_that_was_edited_together_with_its_hash(project):
+    experiment = project.experiment(
+        metadata=METADATA.replace("hypothesis", "minimum_effect: 0.99\n  hypothesis")
+    )
+    assert experiment.run().conclusion.verdict != "SUPPORTED"
+    folder = experiment.record.directory
+    tree = json.loads((folder / "conclusion.json").read_text(encoding="utf-8"))
+    write_json(folder / "conclusion.json", {**tree, "verdict": "SUPPORTED"})
+    facts = read_json(folder / "experiment.json")
+    write_json(
+        folder / "experiment.json", {key: value for key, value in facts.items() if key != "conclusion_hash"}
+    )
+    with Index(folder.parent) as index:
+        assert "edited" in labels(past_experiment(index, folder.name).marks)
+
+
+def test_scores_that_changed_before_a_repeated_conclusion_are_a_look_of_their_own(project):
+    """By whatever clock their attempts began."""
+    experiment = project.experiment(metadata=METADATA)
+    experiment.run()
+    folder = experiment.record.directory
+    write_json(folder / "experiment.json", {**read_json(folder / "experiment.json"), "status": "running"})
+    (path,) = folder.glob("runs/*/run_result.json")
+    tree = read_json(path)
+    tree["evaluations"][-1]["task_rewards"]["t00"] = [0.5]
+    write_json(path, tree)
+    Experiment.resume(folder, quiet=True).run()
+    assert read_json(folder / "conclusion.json")["looks"]["number"] == 2
+
+
+def test_the_name_of_a_deleted_experiment_that_took_a_look_is_not_given_again(project, monkeypatch):
+    import time
+
+    moment = time.gmtime(1_800_000_000)
+    monkeypatch.setattr("evsys_record.experiment_record.time.gmtime", lambda _seconds: moment)
+    first = project.experiment(metadata=METADATA)
+    first.run()
+    shutil.rmtree(first.record.directory)
+    second = project.experiment(metadata=METADATA)
+    assert second.run().conclusion.looks.number == 2
+    assert second.record.experiment_id == f"{first.record.experiment_id}-2"
