@@ -43,7 +43,7 @@ CREATE TABLE leaf (id INTEGER PRIMARY KEY, path TEXT, value TEXT, UNIQUE (path, 
 CREATE TABLE arm (experiment INTEGER, arm TEXT, leaves BLOB, PRIMARY KEY (experiment, arm)) WITHOUT ROWID;
 CREATE TABLE look (experiment INTEGER, place TEXT, hash TEXT, step INTEGER, PRIMARY KEY (experiment, place, hash, step))
     WITHOUT ROWID;
-CREATE TABLE contents (hash TEXT PRIMARY KEY, tasks INTEGER, sketch TEXT);
+CREATE TABLE contents (hash TEXT PRIMARY KEY, tasks INTEGER, sketch TEXT, signatures TEXT);
 CREATE TABLE asked (experiment INTEGER PRIMARY KEY, key TEXT, finished TEXT, question TEXT, contents TEXT, looks TEXT);
 CREATE TABLE entry (experiment INTEGER, name TEXT, split TEXT, hash TEXT, contents TEXT, PRIMARY KEY (experiment, name)) WITHOUT ROWID;
 CREATE INDEX asked_key ON asked (key);
@@ -208,8 +208,13 @@ def _insert_question(database: sqlite3.Connection, number: int | None, read: Rea
 def _contents(database: sqlite3.Connection, contents: TaskContents | None) -> str | None:
     if contents is None:
         return None
-    values = (contents.hash, contents.tasks, " ".join(contents.sketch))
-    database.execute("INSERT OR IGNORE INTO contents VALUES (?, ?, ?)", values)
+    values = (contents.hash, contents.tasks, " ".join(contents.sketch), " ".join(contents.signatures))
+    # Records of earlier versions have no signatures; those of the same tasks in a newer record hold for them.
+    database.execute(
+        "INSERT INTO contents VALUES (?, ?, ?, ?) ON CONFLICT (hash) DO UPDATE SET signatures = excluded.signatures "
+        "WHERE signatures = ''",
+        values,
+    )
     return contents.hash
 
 

@@ -188,16 +188,21 @@ class LookLedger:
         if self._twin is not None:
             self._twin.append(lines)
 
+    def _lacks(self, contents: TaskContents) -> bool:
+        """Whether task contents are to be written: they are new, or an earlier version wrote them without signatures."""
+        known = self._contents.get(contents.hash)
+        return known is None or bool(contents.signatures and not known.signatures)
+
     def _looked(self, line: LedgerLine) -> dict[str, Any]:
         contents = line.question.contents
         question = as_tree(attrs.evolve(line.question, contents=None))
         tree = {**as_tree(line), "question": {**question, "contents": contents and contents.hash}}
-        if contents is not None and contents.hash not in self._contents:
+        if contents is not None and self._lacks(contents):
             tree["contents"] = contents.as_json  # once; later lines name its hash
         return tree
 
     def _seen(self, line: ScoredLine) -> dict[str, Any]:
-        new = [each.as_json for each in line.contents if each.hash not in self._contents]
+        new = [each.as_json for each in line.contents if self._lacks(each)]
         tree = {**as_tree(attrs.evolve(line, contents=())), "state": "scored"}
         return {**tree, "tasks": [each.hash for each in line.contents], "contents": new}
 

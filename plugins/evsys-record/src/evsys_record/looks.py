@@ -177,7 +177,12 @@ def entries_on_record(index: Index, split: str | None = None) -> Iterator[tuple[
 
 
 def _contents(index: Index) -> Mapping[str | None, TaskContents]:
-    rows: Sequence[tuple[str, int, str]] = index.rows("SELECT hash, tasks, sketch FROM contents")
+    rows: Sequence[tuple[str, int, str, str]] = index.rows(
+        "SELECT hash, tasks, sketch, signatures FROM contents"
+    )
     return {
-        key: TaskContents(tasks=tasks, hash=key, sketch=tuple(sketch.split())) for key, tasks, sketch in rows
+        key: TaskContents(
+            tasks=tasks, hash=key, sketch=tuple(sketch.split()), signatures=tuple(signatures.split())
+        )
+        for key, tasks, sketch, signatures in rows
     }

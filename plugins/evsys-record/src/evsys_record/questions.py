@@ -15,10 +15,9 @@ import attrs
 from evsys.types.evidence import Look
 from evsys_record.hashing import digest
 from evsys_record.leaves import short_leaves
-from evsys_record.task_contents import TaskContents, share_in_common
+from evsys_record.task_contents import TaskContents, is_alike
 
 __all__ = [
-    "ALIKE",
     "AskedQuestion",
     "ScoredEntry",
     "asked_question",
@@ -26,9 +25,6 @@ __all__ = [
     "looks_taken",
     "scored_entries",
 ]
-
-ALIKE = 0.5
-"""Benchmarks that share this part of the smaller one's tasks are one benchmark."""
 
 _BASE_MODEL = "base_model"
 _NO_LEVER = "nothing"
@@ -91,7 +87,7 @@ class AskedQuestion:
 
     def is_on(self, contents: TaskContents) -> bool:
         """Whether it is on tasks of these contents, by `ALIKE`."""
-        return self.contents is not None and share_in_common(self.contents, contents) >= ALIKE
+        return self.contents is not None and is_alike(self.contents, contents)
 
     def is_elsewhere(self, other: AskedQuestion) -> bool:
         """Whether the other asks the same on other tasks."""
@@ -121,7 +117,7 @@ def _same_tasks[T: (AskedQuestion, ScoredEntry)](one: T, other: T) -> bool:
         return True
     if one.contents is None or other.contents is None:
         return False
-    return share_in_common(one.contents, other.contents) >= ALIKE
+    return is_alike(one.contents, other.contents)
 
 
 def scored_entries(facts: Tree) -> Iterator[ScoredEntry]:

@@ -7,7 +7,13 @@ from typing import Any
 
 import attrs
 
-__all__ = ["SKETCH", "TaskContents", "share_in_common"]
+from evsys_record.signatures import share_alike
+
+__all__ = ["ALIKE", "SKETCH", "TaskContents", "is_alike", "share_in_common"]
+
+ALIKE = 0.5
+"""Benchmarks that share this part of the smaller one's tasks are one benchmark."""
+
 
 SKETCH = 512
 """Tasks whose hashes are kept. With more tasks these are the smallest hashes, a random sample that two benchmarks draw alike."""
@@ -27,18 +33,27 @@ class TaskContents:
     tasks: int
     hash: str
     sketch: tuple[str, ...]
+    signatures: tuple[str, ...] = attrs.field(default=(), eq=False)
 
     @classmethod
     def of_tree(cls, tree: Mapping[str, Any]) -> TaskContents:
         """Read back the output of `as_json`."""
         return cls(
-            tasks=int(tree["tasks"]), hash=str(tree["hash"]), sketch=tuple(str(tree["sketch"]).split())
+            tasks=int(tree["tasks"]),
+            hash=str(tree["hash"]),
+            sketch=tuple(str(tree["sketch"]).split()),
+            signatures=tuple(str(tree.get("signatures") or "").split()),
         )
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """It as JSON values, with the sketch as one text."""
-        return {"tasks": self.tasks, "hash": self.hash, "sketch": " ".join(self.sketch)}
+        """It as JSON values, with the sketch and the signatures as one text each."""
+        return {
+            "tasks": self.tasks,
+            "hash": self.hash,
+            "sketch": " ".join(self.sketch),
+            "signatures": " ".join(self.signatures),
+        }
 
     @property
     def known_to(self) -> str:
@@ -58,3 +73,10 @@ def share_in_common(one: TaskContents, other: TaskContents) -> float:
     first, second = ({key for key in each.sketch if key <= known_to} for each in (one, other))
     smaller = min(len(first), len(second))
     return len(first & second) / smaller if smaller else 0.0
+
+
+def is_alike(one: TaskContents, other: TaskContents) -> bool:
+    """Whether both are one benchmark: at least `ALIKE` of the smaller one's tasks are in the other, equally or nearly so."""
+    if share_in_common(one, other) >= ALIKE:
+        return True
+    return share_alike(one.signatures, other.signatures) >= ALIKE

@@ -191,7 +191,7 @@ def test_looks_at_test_tasks_are_counted_over_all_experiments_of_the_folder(proj
 
 def test_other_test_tasks_were_never_looked_at(project):
     asked(project).run()
-    project.tasks([(f"t{i:02d}", "say b", "b") for i in range(12)])
+    project.tasks([(f"t{i:02d}", f"say b to {100 + i}", "b") for i in range(12)])
     assert asked(project).run().conclusion.test_looks_before == {}
 
 

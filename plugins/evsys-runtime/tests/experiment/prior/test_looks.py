@@ -90,10 +90,30 @@ def test_names_of_entries_tasks_and_files_hide_no_look(project):
     assert again.number == 2
 
 
+def test_rewording_every_task_hides_no_look(project):
+    words = "amber birch cedar delta ember fjord grove heath inlet jetty".split()
+    rows = [
+        (f"t{i:02d}", f"say {'abcdefgh'[i % 8]} to the {words[i % 10]} by {words[i // 4]}", "abcdefgh"[i % 8])
+        for i in range(40)
+    ]
+    project.tasks(rows)
+    assert looked(project).number == 1
+    project.tasks([(task_id, f"please {text} now", answer) for task_id, text, answer in rows])
+    series = looked(project, extra="\nbase_seed: 1\n")
+    assert (series.number, series.other_tasks) == (2, 0)
+    # The ledger has the signatures as well, of records that are gone.
+    for folder in (project.root / ".evsys" / "experiments").glob("2*"):
+        shutil.rmtree(folder)
+    project.tasks([(task_id, f"{text}, would you", answer) for task_id, text, answer in rows])
+    assert looked(project, extra="\nbase_seed: 2\n").number == 3
+
+
 def test_fewer_or_more_of_the_same_tasks_are_the_same_benchmark_and_others_are_not(project):
     assert looked(project).number == 1
     assert looked(project, ("max_tokens: 4", "max_tokens: 4, limit: 15")).number == 2
-    project.tasks([(f"t{i:02d}", f"name {'abcdefgh'[i % 8]} at {i}", "abcdefgh"[i % 8]) for i in range(40)])
+    project.tasks(
+        [(f"t{i:02d}", f"name {'abcdefgh'[i % 8]} at {100 + i}", "abcdefgh"[i % 8]) for i in range(40)]
+    )
     assert looked(project).number == 1
 
 
@@ -370,7 +390,7 @@ def test_a_look_at_a_similar_question_is_a_mark_wherever_the_verdict_is(project,
 def test_looks_on_other_tasks_are_not_similar(project):
     project.experiment(metadata=METADATA).run()
     project.tasks(
-        [(f"u{i:02d}", f"write {'abcdefgh'[i % 8]} after {i}", "abcdefgh"[i % 8]) for i in range(40)]
+        [(f"u{i:02d}", f"write {'abcdefgh'[i % 8]} after {100 + i}", "abcdefgh"[i % 8]) for i in range(40)]
     )
     series = looked(project, ANOTHER_METRIC, extra="\nbase_seed: 1\n")
     assert (series.number, series.similar) == (1, 0)

@@ -56,7 +56,7 @@ def marked(experiment, label):
 def test_looks_on_other_tasks(project):
     project.experiment(metadata=METADATA).run()
     project.tasks(
-        [(f"u{i:02d}", f"write {'abcdefgh'[i % 8]} after {i}", "abcdefgh"[i % 8]) for i in range(40)]
+        [(f"u{i:02d}", f"write {'abcdefgh'[i % 8]} after {100 + i}", "abcdefgh"[i % 8]) for i in range(40)]
     )
     series = marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 look on other tasks")
     assert (series.number, series.other_tasks, series.similar) == (1, 1, 0)
