@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import struct
 from collections import Counter
 from collections.abc import Sequence, Set
 from itertools import pairwise
-
-import numpy as np
 
 from evsys_record.signatures import MINIMA, SIGNATURES
 from evsys_runtime.data.words import WORD
@@ -25,6 +24,7 @@ _MOST_TOKENS = 2000
 """Tokens of a task that count, so that long documents cost no more than a moment."""
 
 _BYTES = 4
+_WHOLE_NUMBERS = struct.Struct(f">{MINIMA}I")
 
 
 def signatures_of(texts: Sequence[str]) -> tuple[str, ...]:
@@ -64,9 +64,8 @@ def _pairs(tokens: Sequence[str], kept: Set[str]) -> set[str]:
 
 def _minima(features: set[str]) -> str:
     """The lowest byte of the minimum of each hash function; one digest gives them all."""
-    digests = b"".join(map(_hash, features))
-    minima = np.frombuffer(digests, dtype=">u4").reshape(len(features), MINIMA).min(axis=0)
-    return "".join(f"{value & 0xFF:02x}" for value in minima.tolist())
+    hashes = map(_WHOLE_NUMBERS.unpack, map(_hash, features))
+    return "".join(f"{min(values) & 0xFF:02x}" for values in zip(*hashes, strict=True))
 
 
 def _rank_of(text: str) -> str:
