@@ -118,7 +118,9 @@ class LookLedger:
 
         Those of a completed experiment count, and what began behind them; of one that was never completed the last.
         """
-        return {experiment: list(_numbered_looks(lines)) for experiment, lines in self._by_experiment().items()}
+        return {
+            experiment: list(_numbered_looks(lines)) for experiment, lines in self._by_experiment().items()
+        }
 
     def seen_without_a_look(self, question: AskedQuestion, *, apart_from: Collection[str]) -> int:
         """How many trained runs were scored on the tasks of a question by experiments and evaluations that took no look at any.
