@@ -181,9 +181,9 @@ def test_what_is_planned_is_said_to_be(evsys, name):
 
 def test_plugins_that_are_planned_answer_alike_wherever_they_are_named(evsys, config):
     text = config.read_text(encoding="utf-8")
-    config.write_text(text + "callbacks: [{kind: evsys_logger}]\n", encoding="utf-8")
-    words = "callback 'evsys_logger' is not in this version"
-    assert evsys("schema", "callback", "evsys_logger").err.startswith(words)
+    config.write_text(text + "log_store: {kind: evsys_logger}\n", encoding="utf-8")
+    words = "log_store 'evsys_logger' is not in this version"
+    assert evsys("schema", "log_store", "evsys_logger").err.startswith(words)
     assert words in evsys("validate", config).err
 
 

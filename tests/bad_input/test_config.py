@@ -208,7 +208,7 @@ def test_blocks_of_older_files_say_where_their_content_belongs(lab):
 
 
 def test_a_key_of_a_later_version_says_so(lab):
-    lab.config(also="deploy: {kind: anything}\ncallbacks: [{kind: evsys_logger}]\n")
+    lab.config(also="deploy: {kind: anything}\nlog_store: {kind: evsys_logger}\n")
     lab.run().refused(
         2, r"\$\.deploy: .*not in this version", r"'evsys_logger' is not in this version; `local_logger`"
     )

@@ -100,7 +100,6 @@ def test_an_unknown_name_comes_with_what_to_do(registry, kind, name, hint):
     ("kind", "name", "text"),
     [
         ("launcher", "ray", "launcher 'ray' is not in this version; arms run side by side in one process; max_concurrent_arms says how many"),
-        ("callback", "evsys_logger", "callback 'evsys_logger' is not in this version; `local_logger` writes the same record"),
         ("log_store", "evsys_logger", "log_store 'evsys_logger' is not in this version; `local_logger` writes the same record"),
     ],
 )  # fmt: skip

@@ -106,6 +106,7 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         "dashboard": CommandInfo(
             "dashboard", "Show experiments in the browser, and keep a team's.", "evsys-dashboard"
         ),
+        "sync": CommandInfo("sync", "Send records to a team's server.", "evsys-dashboard"),
         "serve": CommandInfo("serve", "Serve models over the Tinker and OpenAI protocols.", "evsys-server"),
         "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
         "backend": CommandInfo("backend", "Test a training server with a small run.", "evsys-backend-tinker"),

@@ -36,7 +36,8 @@ def served[T](serving: AbstractAsyncContextManager[str], work: Callable[[Client]
     """The result of `work(client)` while a server runs."""
 
     async def main() -> T:
-        async with serving as address, aiohttp.ClientSession() as session:
+        jar = aiohttp.CookieJar(unsafe=True)  # keeps cookies of an address without a name
+        async with serving as address, aiohttp.ClientSession(cookie_jar=jar) as session:
             return await work(Client(address, session))
 
     return asyncio.run(main())

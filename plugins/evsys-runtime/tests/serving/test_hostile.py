@@ -80,7 +80,7 @@ def test_addresses_are_counted_in_bounded_memory():
     wrong = _Wrong()
     for number in range(ADDRESSES + 10):
         wrong.tries("no", address=str(number))
-    assert len(wrong.check._failures) == ADDRESSES
+    assert len(wrong.check._wrong._failures) == ADDRESSES
 
 
 @pytest.mark.parametrize("given", ["", "r\udcffght", "right ", "\udc80"])

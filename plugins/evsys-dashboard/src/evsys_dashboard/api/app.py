@@ -11,18 +11,22 @@ from typing import Any
 from aiohttp import web
 
 from evsys.errors import ConfigError, EvsysError
-from evsys_dashboard.api import comparison, experiments, knowledge, records, runs, stream
-from evsys_dashboard.api.access import EVERYTHING
+from evsys_dashboard.api import administration, comparison, experiments, knowledge, records, runs, stream
+from evsys_dashboard.api.access import KeyGate, LocalGate
 from evsys_dashboard.api.endpoints import Call, Endpoint, read_query
 from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.api.openapi import openapi
 from evsys_dashboard.api.service import Service
 from evsys_record.encoding import as_tree
-from evsys_runtime.serving.origins import foreign_page
+from evsys_record.result_trees import read_as
+from evsys_runtime.serving.bodies import BodyError, read_bytes
 
 __all__ = ["PREFIX", "all_endpoints", "application"]
 
 PREFIX = "/api/v1"
+
+_MOST_BODY = 1 << 16
+"""Bytes of a JSON body."""
 
 type _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -40,17 +44,18 @@ def all_endpoints() -> list[Endpoint]:
     """Every endpoint of the server."""
     return [
         each
-        for room in (experiments, runs, comparison, knowledge, stream, records)
+        for room in (experiments, runs, comparison, knowledge, stream, records, administration)
         for each in room.endpoints.all()
     ]
 
 
 def application(service: Service) -> web.Application:
     """The routes of a service."""
-    app = web.Application(middlewares=[_answers(service)])
+    gate = LocalGate() if service.keys is None else KeyGate(service.keys, service.wrong_keys)
+    app = web.Application(middlewares=[_answers(gate)])
     found = all_endpoints()
     for endpoint in found:
-        app.router.add_route(endpoint.method, PREFIX + endpoint.path, _handler(endpoint, service))
+        app.router.add_route(endpoint.method, PREFIX + endpoint.path, _handler(endpoint, service, gate))
     document = json.dumps(openapi(found, PREFIX))
 
     async def describe(_: web.Request) -> web.Response:
@@ -68,9 +73,11 @@ def application(service: Service) -> web.Application:
     return app
 
 
-def _handler(endpoint: Endpoint, service: Service) -> _Handler:
+def _handler(endpoint: Endpoint, service: Service, gate: LocalGate | KeyGate) -> _Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        access = EVERYTHING
+        access = await gate.access(request, required=endpoint.scope is not None)
+        if service.keys is not None:
+            service.rates.count(access.name or request.remote or "unknown")
         if not access.may(endpoint.scope, request.match_info.get("project")):
             raise RefusedError(403, f"the key doesn't grant {endpoint.scope!r} here")
         arguments: dict[str, Any] = {}
@@ -78,6 +85,8 @@ def _handler(endpoint: Endpoint, service: Service) -> _Handler:
             arguments["query"] = read_query(endpoint.query, request.query, request.query.getall)
         elif request.query:
             raise RefusedError(400, f"unknown parameter {next(iter(request.query))!r}")
+        if endpoint.body is not None:
+            arguments["body"] = await _body(request, endpoint.body)
         answer = await endpoint.function(Call(request=request, service=service, access=access), **arguments)
         if isinstance(answer, web.StreamResponse):
             return answer
@@ -92,14 +101,28 @@ def _handler(endpoint: Endpoint, service: Service) -> _Handler:
     return handle
 
 
-def _answers(service: Service) -> Any:
+async def _body(request: web.Request, cls: type) -> Any:
+    """The body of a request as an object."""
+    if request.content_type != "application/json":
+        raise RefusedError(415, "the body isn't JSON", hint="send it with Content-Type: application/json")
+    try:
+        tree = json.loads(await read_bytes(request, _MOST_BODY))
+    except BodyError as exc:
+        raise RefusedError(exc.status, exc.message) from exc
+    except (ValueError, RecursionError) as exc:
+        raise RefusedError(400, f"the body isn't JSON: {exc}") from exc
+    if not isinstance(tree, dict):
+        raise RefusedError(400, f"the body holds a JSON {type(tree).__name__}, expected an object")
+    return read_as(cls, tree)
+
+
+def _answers(gate: LocalGate | KeyGate) -> Any:
     """A middleware for all requests: checks the sender, sets headers that protect the pages, and answers errors as JSON."""
 
     @web.middleware
     async def answer(request: web.Request, handler: _Handler) -> web.StreamResponse:
         try:
-            if service.local is not None and (why := foreign_page(request)) is not None:
-                raise RefusedError(403, why, hint="open the dashboard by 127.0.0.1 or localhost")
+            gate.refuse_foreign(request)
             response = await handler(request)
         except RefusedError as exc:
             response = _refused(exc)

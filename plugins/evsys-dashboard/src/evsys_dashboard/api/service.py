@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from evsys_dashboard.api.errors import RefusedError
+from evsys_dashboard.api.limits import Rates
 from evsys_dashboard.ingest.ingest import Ingest
 from evsys_dashboard.store.database import Database
+from evsys_dashboard.store.keys import Keys
 from evsys_dashboard.store.records import Records
 from evsys_dashboard.store.summaries import Summaries
 from evsys_dashboard.store.tables import experiment, project, run
+from evsys_runtime.serving.keys import WrongKeys
 
 if TYPE_CHECKING:
     from evsys.protocols import Log
@@ -60,7 +63,8 @@ class Service:
         ingest: the way in.
         summaries: brought up to date after what comes in.
         local: the one project shown, without keys; None for a team's server.
-        log: gets what a person should see.
+        keys: of a team's server; None in a project.
+        log: gets failures.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class Service:
         ingest: Ingest,
         summaries: Summaries,
         local: str | None,
+        keys: Keys | None = None,
         log: Log | None = None,
     ) -> None:
         self.database = database
@@ -78,6 +83,9 @@ class Service:
         self.ingest = ingest
         self.summaries = summaries
         self.local = local
+        self.keys = keys
+        self.wrong_keys = WrongKeys(log=log)
+        self.rates = Rates()
         self.log = log
         self.changes = Changes()
         self.closing = asyncio.Event()

@@ -54,6 +54,22 @@ class RecordFiles:
             if (sent.size, sent.digest) != (each.size, each.digest):
                 sent.size, sent.digest, sent.mark, sent.compared = each.size, each.digest, None, False
 
+    def missing(self) -> int:
+        """Bytes that the other side lacks, as far as that is known.
+
+        Raises:
+            StoreError: a folder can't be listed.
+        """
+        total = 0
+        for name, path in self._files():
+            sent = self._sent.get(name, _Sent())
+            size = path.stat().st_size
+            if is_lines(name):
+                total += max(0, size - sent.size)
+            elif sent.mark is None:
+                total += size
+        return total
+
     def forget(self) -> None:
         """The other side may have anything."""
         self._sent.clear()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from evsys.protocols import Log
 
-__all__ = ["KeyCheck"]
+__all__ = ["KeyCheck", "WrongKeys"]
 
 FREE = 3
 """Wrong keys in a row answered at once: a client that was set up wrongly sees why without a wait."""
@@ -36,14 +36,13 @@ class _Failures:
     last: float = 0.0
 
 
-class KeyCheck:
-    """Whether requests have the key.
+class WrongKeys:
+    """Counts wrong keys by address, and holds their answers back, so that guessing is slow.
 
-    Wrong keys are counted by address. From the fourth in a row on, the answer takes twice as long each time, up to 5
-    seconds, and the log has a line at every power of two, so guessing fills no disk. Right keys never wait.
+    From the fourth in a row on, the answer takes twice as long each time, up to 5 seconds, and the log has a line at
+    every power of two, so guessing fills no disk. Right keys never wait.
 
     Args:
-        key: the key; None accepts every request.
         log: gets `key.refused` with the address and its count.
         clock: seconds on a clock that is never set back.
         sleep: how to wait.
@@ -51,29 +50,30 @@ class KeyCheck:
 
     def __init__(
         self,
-        key: str | None,
         *,
         log: Log | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._key = None if key is None else utf8(key)
         self._log = log
         self._clock = clock
         self._sleep = sleep
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
         self._delayed = 0
 
-    async def accepts(self, request: web.Request, given: str) -> bool:
-        """Whether `given` is the key. Returns False after the delay that its address has earned."""
-        if self._key is None or hmac.compare_digest(utf8(given), self._key):
-            return True
+    async def hold(self, request: web.Request) -> None:
+        """Count a wrong key, and wait as long as its address has earned."""
         address = request.remote or "unknown"
         count = self._count(address)
         if self._log is not None and count & (count - 1) == 0:
             self._log.warning("key.refused", address=address, count=count, path=request.path[:200])
-        await self._hold(count)
-        return False
+        if count <= FREE or self._delayed >= DELAYED:
+            return
+        self._delayed += 1
+        try:
+            await self._sleep(min(LONGEST_DELAY, 0.1 * 2.0 ** min(count - FREE, 16)))
+        finally:
+            self._delayed -= 1
 
     def _count(self, address: str) -> int:
         now = self._clock()
@@ -87,11 +87,31 @@ class KeyCheck:
             self._failures.popitem(last=False)
         return failures.count
 
-    async def _hold(self, count: int) -> None:
-        if count <= FREE or self._delayed >= DELAYED:
-            return
-        self._delayed += 1
-        try:
-            await self._sleep(min(LONGEST_DELAY, 0.1 * 2.0 ** min(count - FREE, 16)))
-        finally:
-            self._delayed -= 1
+
+class KeyCheck:
+    """Whether requests have the key. Wrong ones wait as `WrongKeys` says.
+
+    Args:
+        key: the key; None accepts every request.
+        log: see `WrongKeys`.
+        clock: see `WrongKeys`.
+        sleep: see `WrongKeys`.
+    """
+
+    def __init__(
+        self,
+        key: str | None,
+        *,
+        log: Log | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._key = None if key is None else utf8(key)
+        self._wrong = WrongKeys(log=log, clock=clock, sleep=sleep)
+
+    async def accepts(self, request: web.Request, given: str) -> bool:
+        """Whether `given` is the key. Returns False after the delay that its address has earned."""
+        if self._key is None or hmac.compare_digest(utf8(given), self._key):
+            return True
+        await self._wrong.hold(request)
+        return False
