@@ -1,4 +1,4 @@
-"""Writes the reference pages of the kinds, `docs/reference/kinds/`, from protocols, schemas, checks and examples.
+"""Writes the pages of `docs/reference/kinds/` and `docs/reference/api/` from protocols, schemas, checks and examples.
 
 `python docs/generate.py` writes them, `--check` says which are stale and ends with 1. What a kind is for and its example are in
 `docs/kinds/<kind>.py`: a docstring in Markdown, whose sections come after the example on the page, and code that runs.
@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from api_pages import NOT_RUN, api_pages
 from param_tables import param_tables, shared_params
 
 from evsys import PluginEntry, Registry, protocols
@@ -25,8 +26,8 @@ from evsys_runtime.config.later import later_names
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs/kinds"
 TARGET = ROOT / "docs/reference/kinds"
+API_TARGET = ROOT / "docs/reference/api"
 
-NOT_RUN = "<!-- not run: a signature, to read -->"
 FURTHER = {
     "algorithm": ("StepBuilder",),
     "backend": ("TrainingClient", "SamplingClient", "Tokenizer"),
@@ -74,18 +75,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     stale = stale_pages()
     if options.check:
         sys.exit(f"stale: {', '.join(stale)}; run python docs/generate.py" if stale else 0)
-    TARGET.mkdir(exist_ok=True)
-    for path in set(TARGET.glob("*.md")) - {TARGET / name for name in pages()}:
-        path.unlink()
-    for name, text in pages().items():
-        (TARGET / name).write_text(text, encoding="utf-8")
+    for folder, texts in ((TARGET, pages()), (API_TARGET, signatures())):
+        folder.mkdir(exist_ok=True)
+        for path in set(folder.glob("*.md")) - {folder / name for name in texts}:
+            path.unlink()
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
 
 
 def stale_pages() -> list[str]:
     """Names of pages that differ from what would be written, and of those that shouldn't be there."""
-    wanted = pages()
-    there = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.md")}
+    return [*_stale(TARGET, pages()), *_stale(API_TARGET, signatures())]
+
+
+def _stale(folder: Path, wanted: Mapping[str, str]) -> list[str]:
+    there = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
     return sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
+
+
+def signatures() -> dict[str, str]:
+    """The pages of types, protocols and hooks that no kind's page shows, by file name."""
+    return api_pages(
+        {*map(protocol_name, protocols.KINDS), *(name for names in FURTHER.values() for name in names)}
+    )
 
 
 def pages() -> dict[str, str]:
@@ -213,14 +225,11 @@ def contract(kind: str) -> str:
 
 
 def registering(kind: str, example: Example) -> str:
-    """How the example becomes a plugin; `plugins.md` has the registry in Python."""
+    """The lines of a `pyproject.toml` that make the example a plugin; `plugins.md` has the registry in Python."""
     module = f"my_package.{kind}"
     target = module + (f":{example.attribute}" if example.attribute else "")
     name = example.name if example.name.isidentifier() else f'"{example.name}"'
-    return (
-        "A distribution lists it in its `pyproject.toml`:\n\n"
-        f'```toml\n[project.entry-points."{protocols.KINDS[kind]}"]\n{name} = "{target}"\n```'
-    )
+    return f'```toml\n[project.entry-points."{protocols.KINDS[kind]}"]\n{name} = "{target}"\n```'
 
 
 def installed(kind: str, registry: Registry) -> str:
@@ -231,7 +240,11 @@ def installed(kind: str, registry: Registry) -> str:
     schemas = (
         {}
         if kind in WITHOUT_DECORATOR
-        else {entry.name: registry.schema(kind, entry.qualified) for entry in entries}
+        else {
+            entry.name: registry.schema(kind, entry.qualified)
+            for entry in entries
+            if twin_of(entry, registry) is None
+        }
     )
     shared = shared_params(schemas)
     parts = [plugin(entry, registry, schemas.get(entry.name), shared) for entry in entries]
@@ -248,11 +261,24 @@ def plugin(
     made = registry.get(entry.kind, entry.qualified)
     summary = (inspect.getdoc(made) or "").partition("\n\n")[0].replace("\n", " ")
     parts = [f"### `{entry.name}`", f"{f'{summary} ' if summary else ''}From `{entry.distribution}`."]
-    if schema is not None:
+    twin = twin_of(entry, registry)
+    if twin is not None:
+        parts.append(f"It takes the params of the {twin.kind} [`{twin.name}`]({twin.kind}.md#{twin.name}).")
+    elif schema is not None:
         rows = [row for row, names in shared.items() if entry.name in names]
         parts.append(param_tables(schema, left_out=rows))
         parts += [f"It also takes the [shared params](#{SHARED}) that name it."] if rows else []
     return "\n\n".join(part for part in parts if part)
+
+
+def twin_of(entry: PluginEntry, registry: Registry) -> PluginEntry | None:
+    """The callback with the name and the params of a log store, whose page has them already."""
+    if entry.kind != "log_store":
+        return None
+    found = [each for each in registry.entries("callback") if each.name == entry.name]
+    own = param_tables(registry.schema(entry.kind, entry.qualified))
+    same = [each for each in found if param_tables(registry.schema("callback", each.qualified)) == own]
+    return same[0] if same else None
 
 
 def shared_table(shared: Mapping[str, Sequence[str]], count: int) -> str:
@@ -276,17 +302,13 @@ def checks(kind: str) -> str:
     kept = [check.name for check in checks_of(kind) if check.name not in own_names]
     if len(kept) < len(common):
         of_all += f" that don't concern params ({', '.join(f'`{name}`' for name in kept)})"
-    parts = [f"`evsys conformance` makes the checks of {of_all}{', and these:' if own else '.'}"]
+    parts = [f"Those of {of_all}{', and:' if own else '.'}"]
     parts += [check_table(own)] if own else []
     if any(check.capability for check in own):
         parts.append("A check with a capability in brackets is made of plugins that declare it.")
     words = [word for word in words_of(kind) if word.name not in COMMON_WORDS]
     if words:
-        others = ", ".join(f"`{name}`" for name in COMMON_WORDS)
-        parts.append(
-            f"Its attribute `conformance` may have these keys besides {others}, which "
-            "[every plugin](../conformance.md#by-name) may have:"
-        )
+        parts.append("Own keys of the attribute [`conformance`](../conformance.md#by-name):")
         parts.append(word_table(words))
     return "\n\n".join(parts)
 

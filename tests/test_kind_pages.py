@@ -30,6 +30,13 @@ def test_the_pages_are_those_that_the_code_makes():
     assert generate.stale_pages() == [], "run python docs/generate.py"
 
 
+def test_a_log_store_with_the_params_of_a_callback_links_to_them():
+    registry = generate.workspace_registry()
+    assert (generate.TARGET / "log_store.md").read_text(encoding="utf-8").count("(callback.md#") == 4
+    (local,) = [entry for entry in registry.entries("log_store") if entry.name == "local"]
+    assert generate.twin_of(local, registry) is None
+
+
 def test_there_is_a_page_and_an_example_for_every_kind():
     assert {path.stem for path in generate.TARGET.glob("*.md")} == {*protocols.KINDS, "index"}
     assert {path.stem for path in generate.EXAMPLES.glob("*.py")} == set(protocols.KINDS)
@@ -60,7 +67,8 @@ def test_a_page_has_the_protocol_every_param_of_its_plugins_and_every_check(kind
     registry = generate.workspace_registry()
     for entry in registry.entries(kind):
         assert f"### `{entry.name}`" in page
-        schema = {} if kind in generate.WITHOUT_DECORATOR else registry.schema(kind, entry.qualified)
+        elsewhere = kind in generate.WITHOUT_DECORATOR or generate.twin_of(entry, registry) is not None
+        schema = {} if elsewhere else registry.schema(kind, entry.qualified)
         missing = [name for name in schema.get("properties", {}) if f"`{name}`" not in page]
         assert missing == []
     assert [check.name for check in catalogue.checks_of(kind) if f"`{check.name}`" not in page] == [

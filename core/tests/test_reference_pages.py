@@ -2,8 +2,11 @@
 
 import inspect
 import re
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
+import evsys.types
 from evsys import errors, hookspecs, protocols
 
 PAGES = Path(__file__).parents[2] / "docs/reference"
@@ -36,9 +39,25 @@ def test_every_error_with_its_exit_code_is_there():
 
 
 def test_every_hook_with_its_arguments_is_there():
-    text = (PAGES / "hooks.md").read_text(encoding="utf-8")
+    text = (PAGES / "api/hooks.md").read_text(encoding="utf-8")
     rows = {
-        row[0]: re.findall(r"`(\w+)`", row[1])
-        for row in re.findall(r"^\| `(evsys_\w+)` \| ([^|]*) \|", text, re.MULTILINE)
+        name: re.findall(r"(\w+): ", arguments)
+        for name, arguments in re.findall(r"^def (\w+)\((.*)\) ->", text, re.MULTILINE)
     }
     assert rows == {name: list(inspect.signature(hook).parameters) for name, hook in hookspecs.HOOKS.items()}
+
+
+def test_every_type_and_protocol_is_on_a_page():
+    shown = "".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("api", "kinds")
+        for path in (PAGES / folder).glob("*.md")
+    )
+    homes = [import_module(f"evsys.types.{each.name}") for each in iter_modules(evsys.types.__path__)]
+    public = [getattr(home, name) for home in [protocols, *homes] for name in home.__all__]
+    names = {each.__name__ for each in public if isinstance(each, type)}
+    assert [
+        name
+        for name in sorted(names - {"Callback"})
+        if not re.search(rf"^class {name}\b", shown, re.MULTILINE)
+    ] == []

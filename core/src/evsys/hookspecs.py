@@ -1,4 +1,4 @@
-"""The hooks: what listeners may hear. Keyword only, `ctx` first where a run is meant, triples where they make sense.
+"""The hooks that listeners may implement: keyword only, `ctx` first if they concern a run.
 
 Implementations may take any subset of a hook's arguments and may be async. Only `evsys_write_conclusion` has a value
 that is used. An implementation that raises is logged and counted, and the others still run. To end a run early, call
@@ -45,7 +45,7 @@ def evsys_experiment_finished(result: ExperimentResult) -> None:
 
 @hookspec
 def evsys_run_started(ctx: RunContext, total_steps: int | None, estimate: Mapping[str, float] | None) -> None:
-    """An arm begins to train; `total_steps` is None where unknown. `estimate` has the `seconds` and `peak_bytes`
+    """An arm begins to train; `total_steps` is None if unknown. `estimate` has the `seconds` and `peak_bytes`
     that the backend expects of the `steps` to come, and `scoring_seconds` if the duration of the evaluations is
     known; None if the backend has no estimate. If training samples, it has `sampled_tokens`, the most tokens that a
     step samples, and is an upper bound.
@@ -54,7 +54,7 @@ def evsys_run_started(ctx: RunContext, total_steps: int | None, estimate: Mappin
 
 @hookspec
 def evsys_run_finished(ctx: RunContext, result: ArmResult) -> None:
-    """An arm ended, regardless of its status."""
+    """An arm ended, with any status; called once."""
 
 
 @hookspec
@@ -79,22 +79,22 @@ def evsys_checkpoint_saved(ctx: RunContext, checkpoint: Checkpoint) -> None:
 
 @hookspec
 def evsys_rollouts_finished(ctx: RunContext, step: int, phase: str, rollouts: Sequence[Rollout]) -> None:
-    """A group or an evaluation's rollouts ended."""
+    """A group or an evaluation has its rollouts; `phase` says which."""
 
 
 @hookspec
 def evsys_evaluation_advanced(ctx: RunContext, benchmark: str, step: int, done: int, total: int) -> None:
-    """A benchmark entry is being scored: `done` of `total` tasks have all their samples, 0 at its start."""
+    """A benchmark entry is being evaluated: `done` of `total` tasks have all their samples, 0 at its start."""
 
 
 @hookspec
 def evsys_evaluation_finished(ctx: RunContext, evaluation: EvaluationResult) -> None:
-    """A benchmark entry was scored, or failed to be."""
+    """The evaluation of a benchmark entry ended or failed."""
 
 
 @hookspec(firstresult=True)
 def evsys_write_conclusion(result: ExperimentResult, conclusion: Conclusion) -> str | None:
-    """Prose for conclusion.md. Numbers and verdict are fixed before this is asked."""
+    """Prose for conclusion.md; the first returned text is used. Numbers and verdict are fixed before."""
 
 
 HOOKS: Mapping[str, Any] = {name: value for name, value in globals().items() if name.startswith("evsys_")}

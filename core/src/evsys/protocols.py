@@ -473,16 +473,16 @@ class Checkpoints(Protocol):
 
 
 class Evaluate(Protocol):
-    """Scores benchmark entries on snapshots while training continues."""
+    """Evaluates benchmark entries on snapshots while training continues."""
 
     def due(self, step: int) -> bool:
-        """True when an entry wants scoring after `step` optimiser steps."""
+        """True if an entry is to be evaluated after `step` optimiser steps."""
 
     async def submit(self, step: int, snapshot: SamplingClient) -> None:
-        """Start to score what is due at `step`; the snapshot is closed once that is done. May wait for earlier scorings."""
+        """Start the evaluations due at `step`; the snapshot is closed after them. May wait for earlier ones."""
 
     async def drain(self) -> Sequence[EvaluationResult]:
-        """Wait for what was submitted; all results so far, in order of step."""
+        """Wait for the submitted evaluations; all results so far, in order of step."""
 
 
 class Rollouts(Protocol):
