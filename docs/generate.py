@@ -35,7 +35,6 @@ FURTHER = {
 }
 """Protocols that a kind has beside the one of its name."""
 
-ALIASES = {"verifier": "register_verifier_fn", "inference_client": "register_inference"}
 KEYS = {
     "deployer": ("experiment", "deploy"),
     "environment": ("benchmark", "environment"),
@@ -126,9 +125,9 @@ def page(kind: str, registry: Registry) -> str:
         f"# {title(kind)}",
         f"<!-- Written by docs/generate.py; the words and the example are those of docs/kinds/{kind}.py. -->",
         example.intro,
-        facts(kind),
         later_note(kind),
         "## Protocol",
+        version_of(kind),
         contract(kind),
         "## Example",
         f"```python\n{example.code}```",
@@ -182,19 +181,11 @@ def title(kind: str) -> str:
 # --- parts of a page ----------------------------------------------------------------------------------------------------
 
 
-def facts(kind: str) -> str:
-    """The names that belong to a kind."""
-    name = protocol_name(kind)
-    rows = [("kind", f"`{kind}`"), ("entry-point group", f"`{protocols.KINDS[kind]}`")]
-    if kind not in WITHOUT_DECORATOR:
-        decorators = [
-            f"`@register_{kind}(name)`",
-            *(f"`@{alias}(name)`" for alias in [ALIASES.get(kind)] if alias),
-        ]
-        rows.append(("decorator", ", ".join(decorators)))
-    if hasattr(protocols, name):
-        rows.append(("protocol", f"`evsys.protocols.{name}`, version {protocols.PROTOCOL_VERSIONS[-1]}"))
-    return "\n".join(["| | |", "| --- | --- |", *(f"| {left} | {right} |" for left, right in rows)])
+def version_of(kind: str) -> str:
+    """The module and the version of a kind's protocol."""
+    if not hasattr(protocols, protocol_name(kind)):
+        return ""
+    return f"From `evsys.protocols`, version {protocols.PROTOCOL_VERSIONS[-1]}:"
 
 
 def later_note(kind: str) -> str:

@@ -4,7 +4,7 @@ import ast
 import textwrap
 
 import pytest
-from figures import body_lines, circles, complexity, figures, import_graph, is_participle_name, main
+from figures import _words, body_lines, circles, complexity, figures, import_graph, is_participle_name, main
 from house import distributions
 
 
@@ -89,3 +89,7 @@ def test_an_unknown_figure_is_an_error(capsys):
 def test_a_figure_that_has_reached_its_goal_keeps_it(name: str):
     figure = figures()[name]
     assert len(figure.count()) <= figure.at_most, figure.count()
+
+
+def test_words_are_counted_without_code_comments_and_the_marks_of_tables():
+    assert _words("# A page\n\n<!-- no -->\n```python\nx = 1\n```\n\n| two | words |\n| --- | --- |\n") == 4

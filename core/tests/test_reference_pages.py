@@ -19,8 +19,8 @@ def table(page: str) -> set[str]:
 
 
 def test_every_kind_with_its_group_is_there():
-    text = (PAGES / "plugins.md").read_text(encoding="utf-8")
-    assert [kind for kind, group in protocols.KINDS.items() if f"| `{kind}` | `{group}` |" not in text] == []
+    text = (PAGES / "kinds/index.md").read_text(encoding="utf-8")
+    assert [kind for kind, group in protocols.KINDS.items() if f"({kind}.md) | `{group}` |" not in text] == []
 
 
 def test_every_environment_variable_is_there():

@@ -213,7 +213,19 @@ def figures() -> dict[str, Figure]:
             lambda: _of_a_dashboard(graph()),
             at_most=1,
         ),
+        "words": Figure("words of the documentation without code blocks", _words_of_docs, at_most=70_000),
     }
+
+
+def _words_of_docs() -> int:
+    pages = (ROOT / "docs").rglob("*.md")
+    return sum(_words(path.read_text(encoding="utf-8")) for path in pages)
+
+
+def _words(page: str) -> int:
+    """Words of a page and its tables, without code blocks and comments."""
+    text = re.sub(r"^ *```.*?^ *```$|<!--.*?-->", "", page, flags=re.MULTILINE | re.DOTALL)
+    return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
 def _lines(paths: Iterable[Path]) -> int:
