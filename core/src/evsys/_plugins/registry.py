@@ -40,9 +40,7 @@ class Registry:
     ) -> None:
         from_env = _canonical_names(os.environ.get("EVSYS_PLUGINS_ALLOW", "").split(","))
         self._allow = (from_env or None) if allow is None else _canonical_names(allow)
-        self._deny = _canonical_names(deny) | _canonical_names(
-            os.environ.get("EVSYS_PLUGINS_DENY", "").split(",")
-        )
+        self._deny = _canonical_names([*deny, *os.environ.get("EVSYS_PLUGINS_DENY", "").split(",")])
         self._given = None if entry_points is None else tuple(entry_points)
         self._installed: dict[tuple[str, str], list[PluginEntry]] | None = None
         self._blocked: list[PluginEntry] = []

@@ -271,7 +271,7 @@ def _examine(cls: Any, value: Mapping[Any, Any]) -> Any:
     meant = {hint for _at, _text, hint in faults}  # a required key that is misspelt is one problem, not two
     absent = [f.key for f in fields if f.required and f.key not in given]
     wrong += [((key,), "is missing", None) for key in absent if closest(key, [key]) not in meant]
-    faults += wrong + [((given[key],), text, None) for key, text in _validator_errors(cls, fields, made)]
+    faults += wrong + [((given[key],), text, None) for key, text in _refusals(cls, fields, made)]
     if faults:
         raise _Invalid(*faults)
     try:
@@ -295,9 +295,7 @@ def _match_names(names: Mapping[Any, str], value: Iterable[Any]) -> tuple[dict[s
     return given, faults
 
 
-def _validator_errors(
-    cls: Any, fields: Iterable[ConfigField], made: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
+def _refusals(cls: Any, fields: Iterable[ConfigField], made: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Run each field's validators by themselves: the constructor would stop at the first that refuses."""
     probe = object.__new__(cls)
     for field in fields:
