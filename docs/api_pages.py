@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import evsys.types
 from evsys import hookspecs, protocols
@@ -27,24 +28,22 @@ def api_pages(elsewhere: Iterable[str]) -> dict[str, str]:
 
 
 def _hooks_page() -> str:
+    source = Source(inspect.getsource(hookspecs))
     return _page(
         "Hook arguments",
         "[Hooks](../hooks.md) has the rules. All arguments are passed by keyword; implementations take any of them.",
-        [_code(_outline(node) for node in _definitions(hookspecs) if node.name.startswith("evsys_"))],
+        [_code(source.outline(node) for node in source.definitions if node.name in hookspecs.HOOKS)],
     )
 
 
 def _protocols_page(elsewhere: set[str]) -> str:
-    nodes = [
-        node
-        for node in _definitions(protocols)
-        if node.name in protocols.__all__ and node.name not in elsewhere
-    ]
+    source = Source(inspect.getsource(protocols))
+    nodes = [node for node in source.definitions if node.name in {*protocols.__all__} - elsewhere]
     return _page(
         "Protocols of a run",
         "The members of a `RunContext` (see [types](types.md#context)) that algorithms and callbacks use, from "
         "`evsys.protocols`.\nThe protocol of each kind of plugin is on [its page](../kinds/index.md).",
-        [_code([_outline(node)]) for node in nodes],
+        [_code([source.outline(node)]) for node in nodes],
         [node.name for node in nodes],
     )
 
@@ -54,11 +53,11 @@ def _types_page() -> str:
     folder = Path(str(evsys.types.__file__)).parent
     sections, titles = [], []
     for path in sorted(folder.glob("[a-z]*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        public = _public_names(tree)
-        nodes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in public]
-        aliases = [ast.unparse(node) for node in tree.body if isinstance(node, ast.TypeAlias)]
-        sections.append(_code([*aliases, *map(_outline, nodes)]))
+        source = Source(path.read_text(encoding="utf-8"))
+        public = import_module(f"evsys.types.{path.stem}").__all__
+        classes = [source.outline(node) for node in source.definitions if node.name in public]
+        aliases = [source.lines_of(node) for node in source.tree.body if isinstance(node, ast.TypeAlias)]
+        sections.append(_code([*(["\n".join(aliases)] if aliases else []), *classes]))
         titles.append(path.stem.capitalize())
     return _page(
         "Types",
@@ -80,40 +79,40 @@ def _code(definitions: Iterable[str]) -> str:
     return f"{NOT_RUN}\n```python\n" + "\n\n\n".join(definitions) + "\n```"
 
 
-def _definitions(module: ModuleType) -> Iterator[ast.ClassDef | ast.FunctionDef]:
-    for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            yield node
+class Source:
+    """The text of a module, from which definitions are taken as they are written, without the bodies of functions."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.splitlines()
+        self.tree = ast.parse(text)
+
+    @property
+    def definitions(self) -> list[ast.ClassDef | ast.FunctionDef]:
+        """The classes and functions of the module."""
+        return [node for node in self.tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+
+    def lines_of(self, node: ast.stmt) -> str:
+        """A statement as it is written."""
+        return "\n".join(self.lines[node.lineno - 1 : node.end_lineno])
+
+    def outline(self, node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+        """A definition with its docstring, its fields and the signatures of its public methods."""
+        first = node.body[0]
+        parts = ["\n".join(self.lines[node.lineno - 1 : first.lineno - 1])]
+        if ast.get_docstring(node) is not None:
+            parts[0] += f"\n{self.lines_of(first)}"
+        if isinstance(node, ast.ClassDef):
+            fields = [self.lines_of(each) for each in node.body if isinstance(each, ast.AnnAssign)]
+            parts += ["\n".join(fields)] if fields else []
+            parts += [self._method(each) for each in node.body if _is_public_method(each)]
+        elif ast.get_docstring(node) is None:
+            parts[0] += f"\n{' ' * first.col_offset}..."
+        return "\n\n".join(parts)
+
+    def _method(self, node: Any) -> str:
+        decorators = [self.lines_of(one) for one in node.decorator_list]
+        return "\n".join([*decorators, self.outline(node)])
 
 
-def _public_names(tree: ast.Module) -> set[str]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return set(ast.literal_eval(node.value))
-    return set()
-
-
-def _outline(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, indent: str = "") -> str:
-    """A definition with its docstring, its fields and the signatures of its public methods."""
-    head = ast.unparse(
-        type(node)(**{**vars(node), "body": [ast.Expr(ast.Constant(...))], "decorator_list": []})
-    )
-    head = head.removesuffix("...").rstrip()
-    docstring = ast.get_docstring(node)
-    lines = [] if docstring is None else [_quoted(docstring, f"{indent}    ")]
-    if isinstance(node, ast.ClassDef):
-        lines += [f"{indent}    {ast.unparse(each)}" for each in node.body if isinstance(each, ast.AnnAssign)]
-        for each in node.body:
-            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not each.name.startswith("_"):
-                decorators = "".join(f"{indent}    @{ast.unparse(one)}\n" for one in each.decorator_list)
-                lines.append(f"\n{decorators}{_outline(each, f'{indent}    ')}")
-    elif docstring is None:
-        lines = [f"{indent}    ..."]
-    return "\n".join([f"{indent}{head}", *lines]) if lines else f"{indent}{head} ..."
-
-
-def _quoted(docstring: str, indent: str) -> str:
-    """A docstring in its quotes, indented as in the source."""
-    text = docstring.replace("\n", f"\n{indent}").replace(f"\n{indent}\n", "\n\n")
-    end = f"\n{indent}" if "\n" in docstring else ""
-    return f'{indent}"""{text}{end}"""'
+def _is_public_method(node: ast.stmt) -> bool:
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
