@@ -34,7 +34,7 @@ from evsys.types.rollouts import MOST_TURNS
 from evsys_rollouts_harbor.addresses import mentions_address, names_no_model
 from evsys_rollouts_harbor.bubblewrap import BwrapEnvironment
 from evsys_rollouts_harbor.gate import Gate
-from evsys_rollouts_harbor.loops import OtherLoop
+from evsys_rollouts_harbor.loops import OtherLoop, retrieve
 from evsys_rollouts_harbor.trajectories import read_left
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.recording import (
@@ -169,6 +169,7 @@ class LiveRollout:
             self._unjudged = self._finish_rollout(self.acted)
             if self.own_verifier:
                 self._verdict = asyncio.ensure_future(self._judge(self._unjudged))
+                self._verdict.add_done_callback(retrieve)  # a trial that ends first asks for no verdict
             return acted
 
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from evsys.errors import RolloutError
 
-__all__ = ["OtherLoop"]
+__all__ = ["OtherLoop", "retrieve"]
 
 GRACE_SECONDS = 5.0
 """How long a cancelled coroutine on the other loop is waited for."""
@@ -65,7 +65,7 @@ class _Crossing:
         self._task: asyncio.Task[Any] | None = None
         self._unwanted = False
         self.outcome: asyncio.Future[Any] = own.create_future()
-        self.outcome.add_done_callback(_retrieve)
+        self.outcome.add_done_callback(retrieve)
 
     def begin(self) -> None:
         if self._unwanted:
@@ -100,7 +100,7 @@ class _Crossing:
             self.outcome.set_result(result)
 
 
-def _retrieve(outcome: asyncio.Future[Any]) -> None:
+def retrieve(outcome: asyncio.Future[Any]) -> None:
     """Look at the exception, so that asyncio doesn't report one whose waiter has left."""
     if not outcome.cancelled():
         outcome.exception()

@@ -57,8 +57,10 @@ class InFlight:
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._room.release()
-        if not task.cancelled() and self._error is None:
-            self._error = task.exception()
+        error = (
+            None if task.cancelled() else task.exception()
+        )  # of each, or asyncio prints that no one asked for it
+        self._error = self._error or error
 
     def _check(self) -> None:
         if self._error is not None:

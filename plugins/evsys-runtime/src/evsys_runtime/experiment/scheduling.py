@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 import attrs
 
+from evsys.errors import StoreError
 from evsys.types import ArmResult, RunResult
 from evsys_runtime.accounting.breaker import Outages, ServiceDownError, use_outages
 from evsys_runtime.config.plan import ArmConfig
@@ -51,7 +53,8 @@ async def run_arms(session: Session) -> list[RunResult]:
 
     def tell(words: str) -> None:
         session.warnings.append(words)
-        session.log.warning("loop.blocked", what=words)
+        with suppress(StoreError):  # in a thread that has nobody to tell; the run's own next line fails too
+            session.log.warning("loop.blocked", what=words)
 
     seconds = session.plan.experiment.watchdog.floor_seconds / 2
     with loop_watched(seconds, dump=put_on_record, tell=tell), use_outages() as outages:

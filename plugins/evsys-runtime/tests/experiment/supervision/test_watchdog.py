@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from evsys.errors import BackendError, boundary
+from evsys.errors import BackendError, StoreError, boundary
 from evsys_runtime.config.model import WatchdogConfig
 from evsys_runtime.experiment.supervision.blocking import BlockedLoop
 from evsys_runtime.experiment.supervision.stacks import place_of, stack_of
-from evsys_runtime.experiment.supervision.watchdog import Watchdog, is_stall
+from evsys_runtime.experiment.supervision.watchdog import Watchdog, is_stall, watchdog_of
 
 
 def in_loop(test):
@@ -98,6 +99,25 @@ async def test_before_the_first_step_the_floor_alone_counts():
     assert is_stall(stall.value)
     assert "in waits" in watched.kept[0]
     assert "Thread MainThread" in watched.kept[0]
+
+
+@in_loop
+async def test_what_hangs_is_ended_though_no_record_of_it_can_be_written():
+    def full(*_args, **_facts):
+        raise StoreError("no space left")
+
+    record = SimpleNamespace(run_id="a-s0", add_text=full, seal=full, appended=0)
+    watch = watchdog_of(record, WatchdogConfig(floor_seconds=100.0), SimpleNamespace(info=full, warning=full))
+    watch.clock = clock = Clock()
+
+    async def waits():
+        with boundary("backend", "slow", "a-s0"):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(watch.watch(waits))
+    await clock.passes(101)
+    with pytest.raises(BackendError, match="nothing moved for 100 s"):
+        await task
 
 
 @in_loop

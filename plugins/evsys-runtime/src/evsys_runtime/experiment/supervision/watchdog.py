@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from statistics import median
@@ -277,11 +277,12 @@ def watchdog_of(record: RunRecord, settings: WatchdogConfig, log: Log) -> Watchd
     """The watchdog of a run that is recorded there; whatever continues record is a sign of life as well."""
 
     def keep(text: str) -> None:
-        log.info("stacks.dumped", reason=text.partition("\n")[0], file=STACKS)
-        try:
-            record.add_text(STACKS, text)
-        except StoreError as error:
-            log.warning("stacks.not_kept", reason=error.message)
+        with suppress(StoreError):  # a full disk must not keep the watchdog from ending what hangs
+            try:
+                log.info("stacks.dumped", reason=text.partition("\n")[0], file=STACKS)
+                record.add_text(STACKS, text)
+            except StoreError as error:
+                log.warning("stacks.not_kept", reason=error.message)
 
     watch = Watchdog(run_id=record.run_id, settings=settings, keep=keep, seal=record.seal)
     watch.follow(lambda: record.appended)
