@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from evsys_record import changes, index_tables
 from evsys_record import index as index_module
 from evsys_record.experiment_record import ExperimentRecord
-from evsys_record.files import write_json
+from evsys_record.files import read_json, write_json
 from evsys_record.history import Question, ask
 from evsys_record.index import Index, index_path
 
@@ -499,3 +499,11 @@ def test_the_experiment_record_opens_what_the_index_names(index, past):
     index.refresh()
     (listed,) = ask(index, Question()).experiments
     assert ExperimentRecord.open(past.experiments / listed.experiment_id).facts == made.facts
+
+
+def test_numbers_beyond_those_of_sqlite_are_indexed(past):
+    path = past.whole().directory / "experiment.json"
+    write_json(path, read_json(path) | {"usage": {"prompt_tokens": 10**30}})
+    with Index(past.experiments) as index:
+        index.refresh()
+        assert index.rows("SELECT COUNT(*) FROM experiment") == [(1,)]

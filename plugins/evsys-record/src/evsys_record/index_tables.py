@@ -267,9 +267,14 @@ def _insert(database: sqlite3.Connection, table: str, values: dict[str, Any]) ->
     )
 
 
+_LARGEST = 2**63 - 1
+
+
 def _storable(value: Any) -> Any:
-    """SQLite takes no lone surrogates, which JSON may hold."""
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+    """SQLite takes no lone surrogates and no integers beyond 64 bits, which JSON may hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    return max(-_LARGEST, min(value, _LARGEST)) if isinstance(value, int) else value
 
 
 def _labels(past: PastExperiment) -> Iterator[tuple[str, str]]:

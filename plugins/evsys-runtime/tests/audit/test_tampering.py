@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from evsys.errors import StoreError
 from evsys_record.evidence_hashes import evidence_hashes
 from evsys_record.hashing import file_digest
 from evsys_runtime.audit.auditing import audit_experiment
@@ -229,3 +230,31 @@ def test_a_file_with_a_hash_that_was_removed_is_named(record_of):
     folder = record_of("binary")
     (folder / "runs" / "run-s0" / "evaluations.jsonl").unlink()
     assert differing(folder, hashes=True) == {"files: record: runs/run-s0/evaluations.jsonl": "it is missing"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("conclusion.json", lambda tree: tree["comparisons"][0].update(low="x")),
+        ("conclusion.json", lambda tree: tree.update(comparisons=[None])),
+        ("experiment.json", lambda tree: tree["arms"][0].update(run_id=None)),
+        ("run_result.json", lambda tree: tree["evaluations"][-1].update(task_rewards=[True])),
+    ],
+    ids=["text for a number", "null for an object", "null for a name", "a list for an object"],
+)
+def test_a_value_of_another_type_is_a_difference_and_no_fault_of_the_program(record_of, name, change):
+    folder = record_of("two arms")
+    edit(next(folder.rglob(name)), change)
+    found = audit_experiment(folder)
+    assert all(isinstance(check.about, str) for check in found.checks)
+    assert any("isn't as evsys writes it" in (check.detail or "") for check in found.checks)
+
+
+def test_rollouts_of_another_shape_name_the_record(record_of):
+    folder = record_of("two arms")
+    path = next(folder.rglob("validation/rollouts.jsonl"))
+    first, *others = path.read_text(encoding="utf-8").splitlines()
+    lines = [json.dumps({**json.loads(first), "facts": None}), *others]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(StoreError, match="isn't as evsys writes it"):
+        audit_experiment(folder)

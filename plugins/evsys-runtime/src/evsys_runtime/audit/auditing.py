@@ -37,14 +37,26 @@ _CHANCE = 1e-6
 def audit_experiment(folder: Path) -> Audit:
     """Audit the experiment in a folder of a record; nothing is written.
 
+    Values that aren't of the type that evsys writes are differences.
+
     Raises:
         StoreError: a file of the record is damaged.
     """
     evidence = read_evidence(folder)
     section = Section(part="files", about="record")
-    check_files(section, evidence)
-    check_rollouts(section, evidence)
-    verdict = section.section("verdict", "experiment")
+    with section.read("files"):
+        check_files(section, evidence)
+    with section.read("rollouts"):
+        check_rollouts(section, evidence)
+    with section.read("conclusion"):
+        _check_verdict(section.section("verdict", "experiment"), evidence)
+    past = read_experiment(folder).past
+    recorded = evidence.conclusion.get("verdict")
+    found = audit_of(folder.name, recorded if isinstance(recorded, str) else None, section.checks)
+    return attrs.evolve(found, subject=past.subject, marks=marks_of(past))
+
+
+def _check_verdict(verdict: Section, evidence: Evidence) -> None:
     why = _not_concluded(evidence)
     if why is not None:
         verdict.unchecked("verdict", why)
@@ -54,9 +66,6 @@ def audit_experiment(folder: Path) -> Audit:
         verdict.same("verdict", evidence.conclusion["verdict"], None)
     else:
         _check_conclusion(verdict, evidence)
-    past = read_experiment(folder).past
-    found = audit_of(folder.name, evidence.conclusion.get("verdict"), section.checks)
-    return attrs.evolve(found, subject=past.subject, marks=marks_of(past))
 
 
 def _not_concluded(evidence: Evidence) -> str | None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import attrs
 
+from evsys.errors import EvsysError, StoreError
 from evsys_record.attempts import Attempt, read_live, superseded
 from evsys_record.files import read_json
+from evsys_runtime.audit.findings import ODD_SHAPE, described
 
 __all__ = ["Evidence", "Run", "Scoring", "read_evidence"]
 
@@ -104,8 +106,19 @@ def read_evidence(folder: Path) -> Evidence:
     """Read what an audit needs.
 
     Raises:
-        StoreError: experiment.json or another file that is there can't be read.
+        StoreError: experiment.json or another file that is there can't be read, or isn't as evsys writes it.
     """
+    try:
+        return _read(folder)
+    except EvsysError:
+        raise
+    except ODD_SHAPE as exc:
+        raise StoreError(
+            f"a file in {folder} isn't as evsys writes it ({described(exc)})", path=str(folder)
+        ) from exc
+
+
+def _read(folder: Path) -> Evidence:
     facts = read_json(folder / "experiment.json")
     folders = {read_json(path)["run_id"]: path.parent for path in folder.glob("runs/*/run.json")}
     rollouts = {run_id: _rollouts(place) for run_id, place in folders.items()}

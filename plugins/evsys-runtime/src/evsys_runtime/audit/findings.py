@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import attrs
 
+from evsys.errors import EvsysError
 from evsys_record.audits import AuditCheck, AuditPart, AuditState
 
-__all__ = ["ROUNDING", "Section"]
+__all__ = ["ODD_SHAPE", "ROUNDING", "Section", "described"]
+
+ODD_SHAPE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What code that expects another type or shape of a value raises."""
 
 ROUNDING = 1e-9
 """By so much two sums of the same numbers may differ, relative to numbers above 1."""
@@ -23,8 +29,8 @@ class Section:
     checks: list[AuditCheck] = attrs.field(factory=list)
 
     def section(self, part: AuditPart, about: str) -> Section:
-        """Another section of the same list."""
-        return attrs.evolve(self, part=part, about=about)
+        """Another section of the same list. Names come from the record, where they may be anything."""
+        return attrs.evolve(self, part=part, about=str(about))
 
     def holds(self, name: str, held: bool, detail: str) -> bool:
         """Check a condition; `detail` says what is wrong if it doesn't hold."""
@@ -70,6 +76,16 @@ class Section:
             tolerance=None if middle is None else (highest - lowest) / 2,
         )
 
+    @contextmanager
+    def read(self, name: str) -> Iterator[None]:
+        """Report a value of another type or shape than evsys writes as a difference: whoever wrote the record is not to be trusted."""
+        try:
+            yield
+        except EvsysError:
+            raise
+        except ODD_SHAPE as exc:
+            self.holds(name, False, f"isn't as evsys writes it ({described(exc)})")
+
     def _add(
         self,
         name: str,
@@ -92,6 +108,11 @@ class Section:
                 detail=detail,
             )
         )
+
+
+def described(exc: BaseException) -> str:
+    """An error in words, which is short whatever value it quotes."""
+    return f"{type(exc).__name__}: {exc}"[:200]
 
 
 def _plain(value: object) -> float | str | None:
