@@ -246,3 +246,81 @@ def test_how_long_a_rollout_may_take_is_known_while_it_is_under_way(registry, ta
         return [*seen, rollouts.patience]
 
     assert asyncio.run(main()) == [0.0, 5, 0.0]
+
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+
+def failing(*samples, error=RuntimeError):
+    """An agent whose first attempts at some samples fail; it notes the seeds of all attempts."""
+    left = set(samples)
+    seeds = []
+
+    async def act(task, model, ctx):
+        [said] = await model.generate([Message(role="user", content=task.instruction)], ctx.sampling)
+        seeds.append(ctx.seed)
+        if (task.task_id, ctx.sample_index) in left:
+            left.discard((task.task_id, ctx.sample_index))
+            raise error("gone")
+        return said.message.content
+
+    return act, seeds
+
+
+def test_rollouts_that_failed_are_sampled_again_with_other_seeds(collect, task):
+    record = Written()
+    act, seeds = failing(("a", 1), ("b", 3))
+    found = collect(
+        act, Splitting("yes"), [task("a"), task("b")], record=record, num_samples=4, max_retries=1
+    )
+    assert sorted((r.task_id, r.sample_index) for r in found) == [(t, n) for t in "ab" for n in range(4)]
+    assert all(rollout.error is None for rollout in found)
+    again = {(r.task_id, r.sample_index): r for r in found if "failed_before" in r.metadata}
+    assert set(again) == {("a", 1), ("b", 3)}
+    assert again["a", 1].metadata["failed_before"] == ["RuntimeError: gone"]
+    assert again["a", 1].metadata["attempts"] == 2
+    assert len(set(seeds)) == 10
+    assert [rollout for _, rollout, _ in record.lines] == found
+
+
+def test_what_attempts_took_is_counted_and_charged_once(collect, task):
+    charged = []
+    act, _ = failing(("a", 1))
+    found = collect(act, Splitting("yes"), [task("a")], num_samples=4, max_retries=1, charge=charged.append)
+    assert len(charged) == 5
+    assert sum(used.tokens for used in charged) == sum(rollout.usage.tokens for rollout in found)
+
+
+def test_retries_are_bounded(collect, task):
+    async def broken(task, model, ctx):
+        if task.task_id == "a":
+            raise RuntimeError("gone")
+        return "yes"
+
+    found = collect(broken, Splitting("yes"), [task(name) for name in "abc"], num_samples=1, max_retries=3)
+    [lost] = [rollout for rollout in found if rollout.error is not None]
+    assert (lost.task_id, len(lost.metadata["failed_before"])) == ("a", 3)
+
+
+def test_nothing_is_tried_again_where_most_of_the_work_failed(collect, task):
+    act, seeds = failing(("a", 0), ("a", 1), ("a", 2))
+    found = collect(act, Splitting("yes"), [task("a")], num_samples=4, max_retries=1)
+    assert sum(rollout.error is not None for rollout in found) == 3
+    assert len(seeds) == 4
+
+
+def test_what_hangs_is_not_tried_again(collect, task):
+    attempts = []
+
+    async def hangs(task, model, ctx):
+        attempts.append(task.task_id)
+        if task.task_id == "a":
+            await asyncio.Event().wait()
+        return "yes"
+
+    limits = RolloutLimits(n_concurrent=4, timeout_seconds=0.05)
+    found = collect(
+        hangs, Splitting("yes"), [task(n) for n in "abc"], num_samples=1, max_retries=1, limits=limits
+    )
+    assert [rollout.timed_out for rollout in found].count(True) == 1
+    assert len(attempts) == 3

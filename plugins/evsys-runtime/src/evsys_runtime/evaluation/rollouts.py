@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import boundary
-from evsys.types import Policy
+from evsys.types import NoScore, Policy, Usage
+from evsys_runtime.accounting.metering import unmetered
 from evsys_runtime.config.engines import auto_engine
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.background_writer import BackgroundWriter
@@ -20,7 +21,7 @@ from evsys_runtime.rendering.policy_client import PolicyClient
 if TYPE_CHECKING:
     from evsys import Registry
     from evsys.protocols import Agent, Recorder, Renderer, RolloutEngine, SamplingClient
-    from evsys.types import HarborTask, Rollout, RolloutLimits, SamplingParams, Usage, Verify
+    from evsys.types import HarborTask, Rollout, RolloutLimits, SamplingParams, Verify
 
 __all__ = ["TrainingRollouts"]
 
@@ -41,6 +42,7 @@ class TrainingRollouts:
         system_prompt: goes before each task.
         endpoints: where agents reach the model over HTTP, see `Policy`.
         charge: gets what each rollout and its verdict used.
+        max_retries: how often a rollout that failed is sampled again, with another seed.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class TrainingRollouts:
         system_prompt: str | None = None,
         endpoints: Any = None,
         charge: Callable[[Usage], None] | None = None,
+        max_retries: int = 0,
     ) -> None:
         self._renderer = renderer
         self._agent = agent
@@ -65,6 +68,7 @@ class TrainingRollouts:
         self._system_prompt = system_prompt
         self._endpoints = endpoints
         self._charge = charge
+        self._max_retries = max_retries
         self._under_way: list[float] = []
         self._verify: Verify = make_verify(registry)
         self._engines: dict[str, RolloutEngine] = {}
@@ -80,6 +84,9 @@ class TrainingRollouts:
         step: int,
     ) -> AsyncGenerator[Rollout]:
         """Yield `num_samples` scored rollouts of each task, as the engine gives them. The snapshot stays open.
+
+        Those that failed are sampled again and come last, unless most of the work failed. Such a rollout counts what all its attempts
+        took, and its metadata have `attempts` and the reasons of the earlier ones, `failed_before`.
 
         Args:
             tasks: what is to be done.
@@ -97,7 +104,7 @@ class TrainingRollouts:
         """
         part = "" if sampling.seed is None else f"/{sampling.seed}"
         policy = Policy(
-            model=PolicyClient(snapshot, self._renderer),
+            model=PolicyClient(unmetered(snapshot), self._renderer),
             agent=self._agent,
             verify=self._verify,
             sampling=attrs.evolve(sampling, seed=self._seeds(f"rollouts{part}", step)),
@@ -109,13 +116,44 @@ class TrainingRollouts:
             training=True,
         )
         engine = self._engine(tasks)
+        places = {task.task_id: place for place, task in reversed([*enumerate(tasks)])}
+        wanted = tasks
+        before: list[Rollout] = []
+        for attempt in range(1 + self._max_retries):
+            failed: list[Rollout] = []
+            async with closing(self._run(engine, wanted, policy, limits)) as stream:
+                async for found in stream:
+                    rollout = found if attempt == 0 else _tried_again(found, before)
+                    if attempt < self._max_retries and _failed(rollout):
+                        failed.append(rollout)
+                    else:
+                        yield await self._recorded(step, rollout)
+            if attempt == 0 and 2 * len(failed) > len(tasks) * num_samples:  # not the luck of single rollouts
+                for rollout in failed:
+                    yield await self._recorded(step, rollout)
+                return
+            if not failed:
+                return
+            before = sorted(failed, key=lambda rollout: (places[rollout.task_id], rollout.sample_index))
+            wanted = [tasks[places[rollout.task_id]] for rollout in before]
+            seed = self._seeds(f"rollouts{part}/again{attempt + 1}", step)
+            again = attrs.evolve(policy.sampling, seed=seed)
+            policy = attrs.evolve(policy, num_samples=1, sampling=again)
+
+    async def _recorded(self, step: int, rollout: Rollout) -> Rollout:
+        if self._writer is not None:
+            await self._writer.rollout(step + 1, rollout)
+        return rollout
+
+    async def _run(
+        self, engine: RolloutEngine, tasks: Sequence[HarborTask], policy: Policy, limits: RolloutLimits
+    ) -> AsyncGenerator[Rollout]:
+        """The rollouts that an engine gives, each charged as it comes."""
         self._under_way.append(limits.timeout_seconds)
         try:
             with boundary("rollout", type(engine).__name__):
                 async with closing(engine.run(tasks, policy, limits)) as stream:
                     async for rollout in stream:
-                        if self._writer is not None:
-                            await self._writer.rollout(step + 1, rollout)
                         if self._charge is not None:
                             self._charge(used_in(rollout))
                         yield rollout
@@ -143,3 +181,28 @@ class TrainingRollouts:
             params: Mapping[str, Any] = {}
             self._engines[kind] = self._registry.build("rollout_engine", kind, params)
         return self._engines[kind]
+
+
+def _failed(rollout: Rollout) -> bool:
+    """True where another attempt may have a score. One that hung is likely to hang again, and costs as much."""
+    return isinstance(rollout.score, NoScore) and not rollout.timed_out and not rollout.truncated
+
+
+def _tried_again(rollout: Rollout, before: list[Rollout]) -> Rollout:
+    """An attempt in place of an earlier one of its task, which is taken from those that wait."""
+    place = next(place for place, one in enumerate(before) if one.task_id == rollout.task_id)
+    earlier = before.pop(place)
+    judging = [one.score.usage for one in (earlier, rollout) if one.score.usage is not None]
+    reason = earlier.error or getattr(earlier.score, "reason", "")
+    tried = earlier.metadata.get("attempts", 1) + rollout.metadata.get("attempts", 1)
+    return attrs.evolve(
+        rollout,
+        sample_index=earlier.sample_index,
+        usage=earlier.usage + rollout.usage,
+        score=attrs.evolve(rollout.score, usage=sum(judging, Usage()) if judging else None),
+        metadata={
+            **rollout.metadata,
+            "attempts": tried,
+            "failed_before": [*earlier.metadata.get("failed_before", ()), reason],
+        },
+    )

@@ -144,6 +144,7 @@ def shares(rollouts: Sequence[Rollout], lost: Mapping[str, int]) -> dict[str, fl
         "rollouts": float(len(rollouts)),
         "truncated_share": sum(rollout.truncated for rollout in rollouts) / count,
         "out_of_turns_share": sum("refused_calls" in rollout.metadata for rollout in rollouts) / count,
+        "retried_share": sum("failed_before" in rollout.metadata for rollout in rollouts) / count,
         "rejected_share": sum(lost.values()) / count,
         **{f"rejected/{reason}": float(number) for reason, number in sorted(lost.items())},
     }

@@ -32,6 +32,9 @@ class RolloutParams:
     )
     n_concurrent: int = option(64, "Rollouts that run at once.", ge=1)
     timeout_seconds: float = option(600.0, "Longest time of one rollout.", gt=0)
+    max_retries: int = option(
+        1, "How often a rollout that failed is sampled again; one that ran out of time isn't.", ge=0, le=10
+    )
 
     def limits(self, *, wave: bool) -> RolloutLimits:
         """The bounds of an engine; `wave` where a run is deterministic."""

@@ -52,6 +52,7 @@ async def training_rollouts(
         environment=harness.environment,
         system_prompt=resolve(harness.system_prompt),
         endpoints=endpoints,
+        max_retries=getattr(getattr(algorithm, "config", None), "max_retries", 0),
     )
     watch = session.watched[run_id_of(arm)]
     watch.allow(lambda: rollouts.patience)
