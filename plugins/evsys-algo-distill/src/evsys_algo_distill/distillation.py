@@ -13,6 +13,7 @@ from evsys.errors import AlgorithmError
 from evsys.types import TrainingBatch, Usage
 from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.params import DistillationParams
+from evsys_runtime.accounting.metering import unmetered
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.asking import used
 from evsys_runtime.training.bands import STEEP, Band
@@ -178,7 +179,7 @@ class Distillation(BaseAlgorithm):
             AlgorithmError: there is nothing to learn from.
         """
         ctx, config = self.ctx, self.config
-        student = await ctx.clients.policy.sampling_client()
+        student = await unmetered(ctx.clients.policy).sampling_client()
         try:
             found = await self.answered(step_idx, student)
             ctx.heartbeat()

@@ -14,7 +14,7 @@ from evsys_record.audits import AuditCheck, AuditPart, AuditState
 __all__ = ["ODD_SHAPE", "ROUNDING", "Section", "described"]
 
 ODD_SHAPE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What code that expects another type or shape of a value raises."""
+"""Errors of code that expects another type or shape of a value."""
 
 ROUNDING = 1e-9
 """By so much two sums of the same numbers may differ, relative to numbers above 1."""

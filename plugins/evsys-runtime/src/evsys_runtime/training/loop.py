@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evsys.errors import BudgetExceeded, DataError, EvsysError, PluginContractError, boundary
 from evsys.optional import SupportsMeasure, declared
 from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
+from evsys_runtime.accounting.metering import unmetered
 from evsys_runtime.background import in_background
 from evsys_runtime.cancelling import abandon
 from evsys_runtime.evaluation.failures import is_not_finite
@@ -341,7 +342,7 @@ class TrainingLoop:
         self, batch: TrainingBatch, adam: AdamParams, index: int
     ) -> tuple[ForwardResult, OptimResult]:
         """Queue forward/backward and optimiser, one right behind the other, and wait for both."""
-        client = self.ctx.clients.policy
+        client = unmetered(self.ctx.clients.policy)
         stepping: list[Awaitable[OptimResult]] = []
 
         def submitted() -> None:
@@ -415,7 +416,7 @@ class TrainingLoop:
         if evaluate is None or not evaluate.due(step):
             return
         with boundary("backend", self._backend, self.ctx.run_id):
-            snapshot = await self.ctx.clients.policy.sampling_client()
+            snapshot = await unmetered(self.ctx.clients.policy).sampling_client()
         await evaluate.submit(step, snapshot)
         self.ctx.heartbeat()
 

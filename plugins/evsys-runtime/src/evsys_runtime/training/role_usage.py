@@ -1,7 +1,8 @@
 """Usage of a run's second models, such as its teacher: counted, charged, kept in checkpoints, and listed apart in the result.
 
-The runtime meters the clients of roles that a run names (`MeteredRole`), whoever wrote the algorithm that asks them. An algorithm that
-asks earlier weights of its own model counts that by itself, with `RoleUsage`.
+The runtime meters the clients of roles that a run names (`MeteredRole`), and what an algorithm asks of its own model beside the
+training (`MeteredPolicy`), whoever wrote the algorithm. One that asks earlier weights of its own model counts that by itself, with
+`RoleUsage`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.types import Usage
+from evsys_runtime.accounting.metering import Metered
 from evsys_runtime.training.asking import used
 from evsys_runtime.training.trained_by import training_cost
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from evsys.protocols import Budget
     from evsys.types import Datum, ForwardResult, LossFn, RunContext, RunResult, SampleResult, SamplingParams
 
-__all__ = ["MeteredRole", "RoleUsage"]
+__all__ = ["MeteredPolicy", "MeteredRole", "RoleUsage"]
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -74,33 +76,12 @@ class RoleUsage:
         self.used = Usage(**state)
 
 
-class _Metered:
-    """Forwards everything to a client, and counts the calls that the subclasses know."""
-
-    def __init__(self, client: Any, usage: RoleUsage) -> None:
-        self._client = client
-        self._usage = usage
-        self._untold = Usage()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def told_usage(self) -> Usage:
-        """Usage of the calls since this was asked last."""
-        untold, self._untold = self._untold, Usage()
-        return untold
-
-    def _count(self, took: Usage) -> None:
-        self._untold += took
-        self._usage.add(took)
-
-
-class MeteredRole(_Metered):
-    """The training client of a role, each pass of which is counted and charged when it returns.
+class _MeteredModel(Metered):
+    """A training client, each pass of which without a gradient is counted and charged when it returns, and each call of a snapshot.
 
     Args:
         client: the backend's.
-        usage: the role's account, which charges the run's budget.
+        usage: the model's account, which charges the run's budget.
 
     Calls raise `BudgetExceeded` once nothing is left.
     """
@@ -108,14 +89,6 @@ class MeteredRole(_Metered):
     def forward(self, data: Sequence[Datum]) -> Awaitable[ForwardResult]:
         """Logprobs of the targets, counted as tokens that were read."""
         return asyncio.ensure_future(self._read(self._client.forward(data)))
-
-    def forward_backward(
-        self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None = None
-    ) -> Awaitable[ForwardResult]:
-        """Add a loss's gradient, counted as tokens that were trained on."""
-        return asyncio.ensure_future(
-            self._train_and_count(self._client.forward_backward(data, loss_fn, loss_params))
-        )
 
     async def sampling_client(self) -> MeteredSnapshot:
         """A snapshot whose calls are counted as well."""
@@ -126,14 +99,36 @@ class MeteredRole(_Metered):
         self._count(used(self._client, result.tokens))
         return result
 
+
+class MeteredRole(_MeteredModel):
+    """The training client of a role, which is charged for all that it computes."""
+
+    def forward_backward(
+        self, data: Sequence[Datum], loss_fn: str | LossFn, loss_params: Mapping[str, Any] | None = None
+    ) -> Awaitable[ForwardResult]:
+        """Add a loss's gradient, counted as tokens that were trained on."""
+        return asyncio.ensure_future(
+            self._train_and_count(self._client.forward_backward(data, loss_fn, loss_params))
+        )
+
     async def _train_and_count(self, submitted: Awaitable[ForwardResult]) -> ForwardResult:
         result = await submitted
         self._count(Usage(trained_tokens=result.tokens, cost_usd=training_cost(self._client, result.tokens)))
         return result
 
 
-class MeteredSnapshot(_Metered):
-    """A snapshot of a role's weights, each call of which is counted and charged when it returns."""
+class MeteredPolicy(_MeteredModel):
+    """The trained model as an algorithm sees it. Its training isn't counted here: the loop charges its steps, and an algorithm
+    without the loop its own.
+    """
+
+    async def averaged_sampling_client(self, rate: float) -> MeteredSnapshot:
+        """A snapshot of the running mean of the weights, whose calls are counted."""
+        return MeteredSnapshot(await self._client.averaged_sampling_client(rate), self._usage)
+
+
+class MeteredSnapshot(Metered):
+    """A snapshot of weights, each call of which is counted and charged when it returns."""
 
     async def sample(self, prompt: Sequence[int], params: SamplingParams, n: int = 1) -> SampleResult:
         """`n` continuations of a prompt, which is counted once."""

@@ -111,3 +111,61 @@ def test_a_built_in_algorithm_is_charged_once_for_its_teacher(project):
     assert arm.run.roles["teacher"].tokens == arm.run.metrics["teacher_tokens_total"] > 0
     kept = read_json(Path(result.directory) / "experiment.json")
     assert kept["budget"]["spent"]["tokens"] == arm.usage.tokens
+
+
+OWN_MODEL = """
+@register_algorithm("looking_again")
+class LookingAgain(Asking):
+    \"\"\"Asks its own model beside the training: a pass, a reading and a sample a step.\"\"\"
+
+    roles = {}
+
+    async def build_batch(self, step_idx: int) -> TrainingBatch:
+        tokens = np.arange(5, 15)
+        data = [Datum(tokens=tokens[:-1], loss_inputs={"target_tokens": tokens[1:], "weights": np.ones(9)})]
+        policy = self.ctx.clients.policy
+        await policy.forward(data)
+        snapshot = await policy.sampling_client()
+        await snapshot.compute_logprobs(tokens.tolist())
+        await snapshot.sample(tokens.tolist(), SamplingParams(max_tokens=1), n=2)
+        await snapshot.close()
+        return TrainingBatch(data=data, loss_fn="cross_entropy", row_ids=(f"r{step_idx}",))
+"""
+BESIDE = 9 + 10 + 10 + 2
+"""Tokens that the trained model reads and draws beside the training each step."""
+
+
+def looking_again(project, steps=3, extra="") -> Experiment:
+    code = ALGORITHM.replace("Datum, TrainingBatch", "Datum, SamplingParams, TrainingBatch")
+    project.code("algorithms", code + OWN_MODEL)
+    run = RUN.replace("kind: asking", "kind: looking_again").replace("STEPS", str(steps))
+    return project.experiment(f"run:{run.partition('  reference')[0]}", metadata="", extra=extra)
+
+
+def test_what_an_algorithm_asks_of_its_own_model_beside_the_training_is_counted(project):
+    (arm,) = looking_again(project).run().arms
+    assert arm.status == "completed"
+    assert {name: used.tokens for name, used in arm.run.roles.items()} == {"policy": 3 * BESIDE}
+    assert arm.usage.trained_tokens == 3 * 9
+
+
+def test_it_costs_what_it_computes_of_a_budget(project):
+    result = looking_again(project, steps=9, extra="\nbudget: {tokens: 100}\n").run()
+    (arm,) = result.arms
+    assert (arm.status, arm.run.steps) == ("budget_stopped", 2)  # 40 tokens a step
+    kept = read_json(Path(result.directory) / "experiment.json")
+    assert kept["budget"]["spent"]["tokens"] == arm.usage.tokens
+
+
+def test_rows_that_are_kept_out_are_charged_as_they_are_measured(project):
+    text = """
+  data: {source_kind: jsonl, path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft, params: {learning_rate: 0.01, steps: 2, batch_size: 2, held_out: 2}}
+  backend: {kind: mock}
+"""
+    result = project.experiment(f"run:{text}", metadata="", extra="\nbudget: {tokens: 100000}\n").run()
+    (arm,) = result.arms
+    assert arm.run.roles["policy"].prompt_tokens > 0
+    kept = read_json(Path(result.directory) / "experiment.json")
+    assert kept["budget"]["spent"]["tokens"] == arm.usage.tokens

@@ -14,13 +14,14 @@ from evsys.optional import declared
 from evsys.protocols import Backend, Log, TrainingClient
 from evsys.types import Checkpoint, ModelSpec, RunResult, Usage
 from evsys_record.run_record import RunRecord
+from evsys_runtime.accounting.metering import POLICY
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arm.contracts import prepare, prepare_options
 from evsys_runtime.experiment.state.roles import ArmRole
 from evsys_runtime.experiment.state.session import Session
 from evsys_runtime.experiment.supervision.watchdog import Watchdog
-from evsys_runtime.training.role_usage import MeteredRole, RoleUsage
+from evsys_runtime.training.role_usage import MeteredPolicy, MeteredRole, RoleUsage
 
 __all__ = ["ArmBackend", "prepare_client"]
 
@@ -74,6 +75,15 @@ class ArmBackend:
                 client: Any = MeteredRole(await stack.enter_async_context(preparing), usage)
                 found[role.name] = client
             yield found
+
+    def metered(self, client: TrainingClient) -> TrainingClient:
+        """The trained model as its algorithm gets it: what it asks beside the training is counted and charged."""
+        budget = self.session.budgets.get(self.watch.run_id)
+        metered: Any = MeteredPolicy(
+            client, self.used.setdefault(POLICY, RoleUsage(role=POLICY, budget=budget))
+        )
+        trained: TrainingClient = metered
+        return trained
 
     def add_role_usage(self, result: RunResult) -> RunResult:
         """The result of a training with the usage of its second models."""

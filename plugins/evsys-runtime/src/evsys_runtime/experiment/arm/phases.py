@@ -205,7 +205,7 @@ async def _prepare(
         ) as rollouts,
     ):
         scores = _scores(attempt, client, model, endpoints)
-        clients = Clients(policy=client, **beside)
+        clients = Clients(policy=attempt.backend.metered(client), **beside)
         ctx = attempt.ctx = run_context(
             attempt.session,
             attempt.arm,

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evsys.types import ArmResult, Usage
+from evsys_runtime.accounting.metering import POLICY
 from evsys_runtime.accounting.spent import cost_words
 
 __all__ = ["second_model_lines"]
+
+
+_WHAT = {POLICY: "passes of the trained model beside its training"}
 
 
 def second_model_lines(arms: Iterable[ArmResult]) -> list[str]:
@@ -17,7 +21,7 @@ def second_model_lines(arms: Iterable[ArmResult]) -> list[str]:
         for name, usage in (arm.run.roles if arm.run is not None else {}).items():
             took[name] = took.get(name, Usage()) + usage
     return [
-        f"of that, the {name} took {usage.tokens} tokens, {cost_words(usage)}"
+        f"of that, {_WHAT.get(name, f'the {name}')} took {usage.tokens} tokens, {cost_words(usage)}"
         for name, usage in sorted(took.items())
         if usage.tokens
     ]
