@@ -188,6 +188,17 @@ def browser(session: nox.Session) -> None:
 
 
 @nox.session(python=DEFAULT_PYTHON)
+def postgres(session: nox.Session) -> None:
+    """Run the tests of the dashboard's store and API on PostgreSQL, which they start for themselves.
+
+    Debian and Ubuntu have PostgreSQL in `postgresql`, Fedora in `postgresql-server`, Homebrew in `postgresql`; without it they are skipped.
+    """
+    _sync(session, "--all-packages", "--group=test", "--extra=postgres")
+    rooms = [f"plugins/evsys-dashboard/tests/{room}" for room in ("api", "ingest", "push", "store")]
+    session.run("python", "-m", "pytest", *(session.posargs or rooms), env={"EVSYS_POSTGRES": "1"})
+
+
+@nox.session(python=DEFAULT_PYTHON)
 def openai(session: nox.Session) -> None:
     """Train through the official `openai` client, which runs in a process and an environment of its own."""
     _sync(session, "--all-packages", "--group=test")

@@ -4,29 +4,33 @@ import asyncio
 
 import pytest
 from clients import Client, served
-from lab_records import Lab
 
 from evsys_dashboard.ingest.pieces import Piece, pack
 from evsys_dashboard.push.pusher import Pusher
 from evsys_dashboard.push.server import ServerTarget
-from evsys_dashboard.store.database import Database, sqlite_url
+from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.keys import Keys
 from evsys_dashboard.team import team_dashboard
 
 
 @pytest.fixture
-def keys(tmp_path):
-    database = Database(sqlite_url(tmp_path / "team.sqlite"))
+def url(new_store):
+    return new_store()
+
+
+@pytest.fixture
+def keys(url):
+    database = Database(url)
     yield Keys(database)
     database.close()
 
 
 @pytest.fixture
-def serve(tmp_path, keys):
+def serve(tmp_path, keys, url):
     """The result of `work(client)` on a team's server."""
 
     def run(work):
-        return served(team_dashboard(sqlite_url(tmp_path / "team.sqlite"), tmp_path / "team"), work)
+        return served(team_dashboard(url, tmp_path / "team"), work)
 
     return run
 
@@ -247,10 +251,9 @@ def test_too_many_requests_wait(serve, keys, monkeypatch):
     serve(work)
 
 
-def test_the_database_of_a_server_is_enough_to_start_another(tmp_path, keys, lab):
+def test_the_database_of_a_server_is_enough_to_start_another(tmp_path, keys, url, lab):
     _, text = keys.create(["read", "write"], project="lab")
     record = lab.whole("one")
-    url = sqlite_url(tmp_path / "team.sqlite")
 
     async def send_it(client):
         await asyncio.to_thread(send, client.address, text, record.directory)
@@ -261,4 +264,3 @@ def test_the_database_of_a_server_is_enough_to_start_another(tmp_path, keys, lab
     served(team_dashboard(url, tmp_path / "first"), send_it)
     found = served(team_dashboard(url, tmp_path / "second"), ask)
     assert found["conclusion"]["verdict"] == "SUPPORTED"
-    assert isinstance(lab, Lab)

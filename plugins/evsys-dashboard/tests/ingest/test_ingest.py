@@ -13,7 +13,7 @@ from evsys.errors import ConfigError
 from evsys_dashboard.ingest.ingest import Ingest
 from evsys_dashboard.ingest.pieces import Piece, digest_of, is_lines, pack, unpack
 from evsys_dashboard.store.curves import live_points
-from evsys_dashboard.store.database import Database, sqlite_url
+from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.records import HeldRecords
 from evsys_dashboard.store.tables import experiment, project, rollout, run, series
 
@@ -50,12 +50,12 @@ def line(step: int, attempt: int = 1, **values: object) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def record(tmp_path_factory):
+def record(tmp_path_factory, new_store):
     """A record, and the rows and bytes that it has in a store that took it at once."""
     lab = Lab(tmp_path_factory.mktemp("lab"))
     folder = lab.whole("one", hypothesis="It holds.").directory
     files = contents(folder)
-    store = Database(sqlite_url(tmp_path_factory.mktemp("store") / "whole.sqlite"))
+    store = Database(new_store())
     Ingest(store).take("lab", "one", [Piece(file=name, data=data) for name, data in files.items()])
     yield files, rows_of(store)
     store.close()
@@ -69,9 +69,11 @@ def test_a_record_comes_back_byte_for_byte(record, ingest, records):
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_split_into_batches_with_any_resends_gives_the_same_rows(record, tmp_path_factory, data):
+def test_any_split_into_batches_with_any_resends_gives_the_same_rows(
+    record, tmp_path_factory, new_store, data
+):
     files, rows = record
-    store = Database(sqlite_url(tmp_path_factory.mktemp("store") / "split.sqlite"))
+    store = Database(new_store())
     ingest = Ingest(store)
     pieces = []
     for name, whole in files.items():

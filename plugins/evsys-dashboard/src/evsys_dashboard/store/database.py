@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import RLock
+from threading import Condition, RLock
 from typing import Any
 
 import sqlalchemy
@@ -49,34 +49,52 @@ class Database:
         self.shown = self._engine.url.render_as_string(hide_password=True)
         self.on_postgresql = self._engine.dialect.name == "postgresql"
         self._writing = RLock()  # SQLite has one writer; waiting here is fair, and costs no retries
+        self._used = 0
+        self._unused = Condition()
         try:
             with self._engine.connect() as connection:
                 migrations.upgrade(connection)
         except DBAPIError as exc:
-            self.close()
+            self._engine.dispose()
             raise StoreError(f"can't use the database {self.shown}: {_reason(exc)}") from exc
+        except StoreError:
+            self._engine.dispose()
+            raise
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close its connections, once the threads that use them have ended their transactions."""
+        with self._unused:
+            self._unused.wait_for(lambda: self._used == 0, timeout=_BUSY_SECONDS)
         self._engine.dispose()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection to read with."""
-        with self._engine.connect() as connection:
+        with self._in_use(), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction, which is committed at the end and undone by an exception."""
         if self.on_postgresql:
-            with self._engine.begin() as connection:
+            with self._in_use(), self._engine.begin() as connection:
                 yield connection
         else:
-            with self._writing, self._engine.connect() as connection:
+            with self._in_use(), self._writing, self._engine.connect() as connection:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 yield connection
                 connection.commit()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        with self._unused:
+            self._used += 1
+        try:
+            yield
+        finally:
+            with self._unused:
+                self._used -= 1
+                self._unused.notify_all()
 
     def insert(self, connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
         """Add many rows, all with the columns of the first: with COPY where the database has it."""
