@@ -40,6 +40,21 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         ),
         "benchmark": CommandInfo("evsys_cli.commands.eval:benchmark", "Evaluate models on benchmarks."),
     },
+    "Control": {
+        "pause": CommandInfo(
+            "evsys_cli.commands.control:pause", "Hold a running experiment, or one arm, after its step."
+        ),
+        "unpause": CommandInfo("evsys_cli.commands.control:unpause", "Continue what was paused."),
+        "stop": CommandInfo(
+            "evsys_cli.commands.control:stop", "End an experiment, or one arm, early, and conclude."
+        ),
+        "extend": CommandInfo(
+            "evsys_cli.commands.control:extend", "Raise the budget of a running experiment."
+        ),
+        "set": CommandInfo(
+            "evsys_cli.commands.control:set_value", "Change a setting of a running experiment."
+        ),
+    },
     "Plan": {
         "validate": CommandInfo(
             "evsys_cli.commands.validate:validate",

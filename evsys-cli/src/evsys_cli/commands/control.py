@@ -1,0 +1,150 @@
+"""`evsys pause`, `unpause`, `stop`, `extend` and `set`: requests to a running experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from evsys_cli.records import experiment_meant
+from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
+from evsys_runtime.commands import json_option, json_or_text, named_texts, print_json
+from evsys_runtime.terminal import echo
+
+__all__ = ["extend", "pause", "set_value", "stop", "unpause"]
+
+REPLY_SECONDS = 120.0
+"""How long to wait for the reply: a backend may block the event loop for a step."""
+
+_EXPERIMENT = click.argument("experiment", shell_complete=experiment_names)
+_ARM = click.argument("arm", required=False)
+
+
+def _common[F: Callable[..., Any]](function: F) -> F:
+    """The options of all requests."""
+    options = (
+        json_option,
+        records_option,
+        click.option("--by", metavar="NAME", help="Who asks, for the record; by default the user."),
+        click.option("--reason", metavar="TEXT", help="Why, for the record."),
+    )
+    for option in options:
+        function = option(function)
+    return function
+
+
+@click.command(cls=CountedFromTheEnd)
+@_EXPERIMENT
+@_ARM
+@_common
+def pause(experiment: str, arm: str | None, **common: Any) -> None:
+    """Hold EXPERIMENT, or one ARM of it, once the current step ends.
+
+    Each run saves a checkpoint and holds, with its model loaded, until `evsys unpause`. Evaluations under way continue.
+    The watchdog waits, and while all runs hold, `budget.wall_seconds` does too. ARM is a name, or the ID of a run.
+    """
+    _send(experiment, {"request": "pause", "arm": arm}, **common)
+
+
+@click.command(cls=CountedFromTheEnd)
+@_EXPERIMENT
+@_ARM
+@_common
+def unpause(experiment: str, arm: str | None, **common: Any) -> None:
+    """Continue EXPERIMENT, or one ARM of it, after `evsys pause`."""
+    _send(experiment, {"request": "unpause", "arm": arm}, **common)
+
+
+@click.command(cls=CountedFromTheEnd)
+@_EXPERIMENT
+@_ARM
+@_common
+def stop(experiment: str, arm: str | None, **common: Any) -> None:
+    """End EXPERIMENT, or one ARM of it, early, and conclude from the results so far.
+
+    A run ends after its current step; its weights are saved and evaluated. Runs that wait do not begin. This is final: to
+    interrupt an experiment and resume it later, use Ctrl-C or SIGTERM instead.
+    """
+    _send(experiment, {"request": "stop", "arm": arm}, **common)
+
+
+@click.command(cls=CountedFromTheEnd)
+@_EXPERIMENT
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Add to `budget.steps`.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Add to `budget.wall_seconds`.",
+)
+@click.option(
+    "--money", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Add to `budget.usd`."
+)
+@click.option("--tokens", type=click.IntRange(min=1), metavar="N", help="Add to `budget.tokens`.")
+@_common
+def extend(
+    experiment: str,
+    *,
+    steps: int | None,
+    seconds: float | None,
+    money: float | None,
+    tokens: int | None,
+    **common: Any,
+) -> None:
+    """Raise limits of the budget of EXPERIMENT by amounts."""
+    amounts = {"steps": steps, "seconds": seconds, "money": money, "tokens": tokens}
+    _send(experiment, {"request": "extend", **amounts}, **common)
+
+
+@click.command("set", cls=CountedFromTheEnd)
+@_EXPERIMENT
+@click.argument("values", nargs=-1, required=True, metavar="NAME=VALUE...")
+@_common
+def set_value(experiment: str, values: tuple[str, ...], **common: Any) -> None:
+    """Change a setting of EXPERIMENT while it runs: max_concurrent_arms=N. Nothing else can be changed."""
+    named = named_texts(values, option="NAME=VALUE")
+    _send(
+        experiment,
+        {"request": "set", "values": {name: json_or_text(value) for name, value in named}},
+        **common,
+    )
+
+
+def _send(
+    experiment: str,
+    request: Mapping[str, Any],
+    *,
+    records: Path | None,
+    by: str | None,
+    reason: str | None,
+    as_json: bool,
+) -> None:
+    """Send a request, and print its effect."""
+    from evsys_record.control import ControlError, send_request
+
+    with experiment_meant(experiment, records) as (index, wanted, _):
+        folder = index.experiments / wanted
+    reply = send_request(folder, {**request, "reason": reason}, by=by, seconds=REPLY_SECONDS)
+    if not reply.get("ok"):
+        raise ControlError(str(reply.get("error")), hint=reply.get("hint"))
+    if as_json:
+        print_json({"experiment_id": folder.name, **reply})
+    else:
+        echo(f"{folder.name}: {_words(request, reply)}")
+
+
+def _words(request: Mapping[str, Any], reply: Mapping[str, Any]) -> str:
+    runs = "all runs" if reply.get("runs") is None else ", ".join(reply["runs"])
+    match request["request"]:
+        case "pause":
+            return f"{runs} hold after the current step"
+        case "unpause":
+            return f"{runs} continue"
+        case "stop":
+            return f"{runs} end after the current step"
+        case "extend":
+            return ", ".join(f"budget.{name} is {limit:,g}" for name, limit in reply["limits"].items())
+        case _:
+            return ", ".join(f"{name} is {value}" for name, value in reply["values"].items())
