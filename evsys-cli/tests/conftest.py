@@ -19,7 +19,10 @@ class Outcome(NamedTuple):
 
     @property
     def json(self) -> Any:
-        return json.loads(self.out)
+        """The document of a command; of `run` and `resume` with `--full` the result in the last line, else that line."""
+        last = self.out.rstrip("\n").rpartition("\n")[2]
+        document = json.loads(last if last.startswith('{"event":') else self.out)
+        return document.get("result", document)
 
 
 @pytest.fixture

@@ -57,14 +57,14 @@ def test_quiet_silences_a_progress_callback_that_the_file_names_too(evsys, confi
 
 
 def test_run_json_is_one_document_that_fits_its_schema(evsys, config):
-    outcome = evsys("run", config, "--json")
+    outcome = evsys("run", config, "--json", "--full")
     assert outcome.code == 0
     validate_result(outcome.json, "experiment_result")
     assert outcome.json["status"] == "completed"
 
 
 def test_set_changes_the_run_and_is_recorded(evsys, config):
-    outcome = evsys("run", config, "--json", "--set", "run.algorithm.params.steps=2")
+    outcome = evsys("run", config, "--json", "--full", "--set", "run.algorithm.params.steps=2")
     assert outcome.json["arms"][0]["run"]["steps"] == 2
 
 
@@ -165,7 +165,7 @@ def test_what_a_plugin_prints_does_not_spoil_the_json_document(evsys, config, tm
 
 
 def test_a_wrong_option_is_a_json_document_too(evsys, config):
-    outcome = evsys("run", config, "--json", "--fast")
+    outcome = evsys("run", config, "--json", "--full", "--fast")
     assert outcome.code == 2
     assert outcome.json["error"]["exit_code"] == 2
     assert "--fast" in outcome.json["error"]["message"]

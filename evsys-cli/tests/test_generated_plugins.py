@@ -203,9 +203,9 @@ def test_an_experiment_runs_with_them(lab: Lab, tmp_path: Path):
         "".join(json.dumps(task) + "\n" for task in tasks), encoding="utf-8"
     )
     (tmp_path / "config.yaml").write_text(EXPERIMENT, encoding="utf-8")
-    done = lab.python("-m", "evsys_cli.main", "run", "config.yaml", "--json", cwd=tmp_path)
+    done = lab.python("-m", "evsys_cli.main", "run", "config.yaml", "--json", "--full", cwd=tmp_path)
     assert done.returncode in {0, 1}, done.stderr
-    result = json.loads(done.stdout)
+    result = json.loads(done.stdout.splitlines()[-1])["result"]
     (arm,) = result["arms"]
     assert arm["status"] == "completed", arm
     assert arm["warnings"] == []

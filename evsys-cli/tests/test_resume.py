@@ -86,7 +86,7 @@ def test_an_experiment_is_called_by_its_id_its_name_its_folder_or_not_at_all(evs
 
 def test_a_complete_experiment_is_printed_again_and_nothing_is_done(evsys, broken):
     evsys("resume", "--quiet")
-    outcome = evsys("resume", broken, "--json")
+    outcome = evsys("resume", broken, "--json", "--full")
     assert outcome.code == 0
     assert outcome.err == f"Nothing to do: {broken.name} is complete.\n"
     validate_result(outcome.json, "experiment_result")
@@ -104,7 +104,7 @@ def test_run_with_resume_goes_on_with_the_newest_of_the_same_file(evsys, faulty,
     assert "there is no unfinished experiment of this file as it is now in" in refused.err
     refused = evsys("run", faulty, "--resume", "--set", "run.seed=4")
     assert refused.code == 2
-    outcome = evsys("run", faulty, "--resume", "--json")
+    outcome = evsys("run", faulty, "--resume", "--json", "--full")
     assert outcome.code == 0
     assert outcome.json["experiment_id"] == broken.name
     assert attempts(broken) == [("start", 0), ("resume", 2)]
@@ -126,11 +126,11 @@ def test_a_dry_run_is_not_resumed(evsys, faulty):
 def test_what_changed_is_told_as_one_message(evsys, faulty, broken):
     with (faulty.parent / "train.jsonl").open("a", encoding="utf-8") as rows:
         rows.write('{"prompt": "say z", "completion": "z"}\n')
-    outcome = evsys("resume", "--json")
+    outcome = evsys("resume", "--json", "--full")
     assert outcome.code == 2
     assert "the rows have changed since" in outcome.json["error"]["message"]
     assert attempts(broken) == [("start", 0)]
-    forked = evsys("resume", "--fork", "--set", "run.algorithm.params.steps=5", "--json")
+    forked = evsys("resume", "--fork", "--set", "run.algorithm.params.steps=5", "--json", "--full")
     assert (forked.code, forked.json["status"]) == (0, "completed")
     assert forked.err.startswith(f"Branching off from {broken.name}\n")
     assert forked.json["arms"][0]["run"]["steps"] == 5
@@ -172,6 +172,6 @@ def test_ctrl_c_twice_stops_at_once_and_the_experiment_can_be_resumed(evsys, fau
     record = record_of(faulty)
     assert said.decode() == f"\nStopped immediately.\nTo resume: evsys resume {record}\n"
     (asked / "hang").unlink()
-    outcome = evsys("resume", "--quiet", "--json")
+    outcome = evsys("resume", "--quiet", "--json", "--full")
     assert (outcome.code, outcome.json["status"]) == (0, "completed")
     assert attempts(record_of(faulty)) == [("start", 0), ("resume", 2)]

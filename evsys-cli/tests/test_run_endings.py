@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from evsys_cli.running import _report_interruption
+from evsys_cli.running import Printing, _report_interruption
 from evsys_runtime.experiment.result_schemas import validate_result
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and descriptors")
@@ -84,14 +84,16 @@ def test_a_wrong_config_that_nobody_hears_of_still_ends_with_2(tmp_path, unread)
 
 def test_a_process_without_outputs_is_no_fault(config):
     done = subprocess.run(
-        ["/bin/sh", "-c", 'exec "$@" >&- 2>&-', "sh", *COMMAND, "run", str(config), "--json"], check=False
+        ["/bin/sh", "-c", 'exec "$@" >&- 2>&-', "sh", *COMMAND, "run", str(config), "--json", "--full"],
+        check=False,
     )
     assert done.returncode == 0
     assert facts(config.parent)["status"] == "completed"
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"), [("SIGTERM", ()), ("SIGHUP", ("--json",)), ("SIGINT", ("--json",))]
+    ("name", "arguments"),
+    [("SIGTERM", ()), ("SIGHUP", ("--json", "--full")), ("SIGINT", ("--json", "--full"))],
 )
 def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, name, arguments):
     endless = config.read_text(encoding="utf-8").replace("steps: 4", "steps: 100000")
@@ -127,7 +129,9 @@ def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, na
     assert kept.startswith(("run-s0 starts over: none of its ", "run-s0 resumes from step "))
     assert onward == f"To resume: evsys resume {record}"
     if arguments:
-        document = json.loads(out)
+        launch, done = map(json.loads, out.splitlines())
+        assert (launch["event"], done["event"]) == ("launch", "done")
+        document = done["result"]
         validate_result(document, "experiment_result")
         assert (document["status"], document["directory"]) == ("cancelled", str(record))
         assert document["arms"][0]["run"]["steps"] > 0
@@ -139,7 +143,7 @@ def test_a_signal_ends_with_its_code_a_cancelled_record_and_its_place(config, na
 def test_on_a_terminal_an_interruption_is_told_below_the_live_line(terminal, monkeypatch, capsys):
     result = SimpleNamespace(status="cancelled", directory="over there", dry=False, arms=())
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
-    assert _report_interruption(result, 130, KeyboardInterrupt(), as_json=False) == 130
+    assert _report_interruption(result, 130, KeyboardInterrupt(), Printing()) == 130
     said = "Interrupted; cancelled, record: over there\nTo resume: evsys resume 'over there'\n"
     assert capsys.readouterr().err == "\n" * terminal + said
 
@@ -152,7 +156,7 @@ def test_an_interruption_tells_what_runs_have_kept(capsys):
     saved = arm("a-s0", steps=12, saved="checkpoints/10")
     arms = [saved, arm("b-s0", steps=1), arm("c-s0"), arm("d-s0", "completed", 9), *[saved] * 5]
     result = SimpleNamespace(status="cancelled", directory="there", dry=False, arms=arms)
-    _report_interruption(result, 130, KeyboardInterrupt(), as_json=False)
+    _report_interruption(result, 130, KeyboardInterrupt(), Printing())
     lines = capsys.readouterr().err.splitlines()[1:-1]
     assert lines[:2] == [
         "a-s0 resumes from step 10 of the 12 steps it made",
@@ -166,7 +170,7 @@ def test_an_interrupt_before_anything_is_on_record_says_that(evsys, config, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr("evsys_runtime.experiment.experiment.bound_benchmarks", interrupted)
-    outcome = evsys("run", config, "--json")
+    outcome = evsys("run", config, "--json", "--full")
     assert outcome.code == outcome.json["error"]["exit_code"] == 130
     assert outcome.err == "Interrupted before anything was recorded.\n"
 
@@ -229,3 +233,83 @@ def test_a_message_that_ends_a_command_tells_no_secret(config, monkeypatch, more
     assert done.returncode == 4
     assert "401 for [redacted]" in done.stdout + done.stderr
     assert "canary-9f8" not in done.stdout + done.stderr
+
+
+# --- lines of JSON -----------------------------------------------------------------------------------------------------
+
+
+NOISE = """
+import os, subprocess, sys
+from evsys_sdk import register_callback
+
+@register_callback("noise")
+class Noise:
+    def evsys_run_started(self):
+        print("of python")
+        os.write(1, b"of C\\n")
+        subprocess.run([sys.executable, "-c", "print('of a child')"], check=True)
+"""
+
+
+def lines_of(config, *arguments, **options):
+    done = command(config, "--quiet", "--json", *arguments, stdout=subprocess.PIPE, **options)
+    return done, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_json_is_two_lines_whatever_else_is_printed(config):
+    (config.parent / "src").mkdir()
+    (config.parent / "src/noise.py").write_text(NOISE, encoding="utf-8")
+    config.write_text(config.read_text(encoding="utf-8") + "callbacks: [{kind: noise}]\n", encoding="utf-8")
+    done, (launch, end) = lines_of(config)
+    assert done.returncode == 0
+    assert [line for line in done.stderr.splitlines() if line.startswith("of ")] == [
+        "of python",
+        "of C",
+        "of a child",
+    ]
+    (record,) = config.parent.glob(".evsys/experiments/*")
+    assert (launch["event"], launch["experiment_id"], launch["directory"]) == (
+        "launch",
+        record.name,
+        str(record),
+    )
+    assert launch["control"]["socket"].endswith(".sock")
+    assert (end["event"], end["status"], end["exit_code"], end["runs"]) == (
+        "done",
+        "completed",
+        0,
+        {"completed": 1},
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 1000
+
+
+def test_an_error_before_the_launch_is_the_only_line(config):
+    config.write_text("version: 1\n" + "".join(f"wrong_{i}: 1\n" for i in range(50)), encoding="utf-8")
+    done, (end,) = lines_of(config)
+    assert (done.returncode, end["event"], end["exit_code"]) == (2, "done", 2)
+    assert end["error"]["problems"]
+    assert len(end["error"]["problems"]) + end["more_problems"] >= 50
+    assert len(done.stdout) <= 1001
+    _, (whole,) = lines_of(config, "--full")
+    assert len(whole["error"]["problems"]) == len(end["error"]["problems"]) + end["more_problems"]
+
+
+def test_a_detached_experiment_outlives_its_command(config):
+    done = command(config, "--detach", stdout=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, "")
+    record = config.parent / ".evsys/experiments" / done.stdout.strip()
+    waited = subprocess.run(
+        [*COMMAND, "wait", str(record), "--timeout", "60"],
+        check=False,
+        cwd=config.parent,
+        capture_output=True,
+    )
+    assert waited.returncode == 0
+    assert facts(config.parent)["status"] == "completed"
+
+
+def test_an_experiment_that_can_not_begin_is_not_detached(config):
+    config.write_text("version: 1\nnme: x\n", encoding="utf-8")
+    done = command(config, "--detach", stdout=subprocess.PIPE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nme" in done.stderr

@@ -258,9 +258,11 @@ def test_a_reader_that_goes_away_is_no_fault(lab):
 
 
 def test_two_processes_on_one_project_do_not_meet(lab):
-    command = [sys.executable, "-m", "evsys_cli.main", "run", "config.yaml", "--json", "--quiet"]
+    command = [sys.executable, "-m", "evsys_cli.main", "run", "config.yaml", "--json", "--full", "--quiet"]
     started = [subprocess.Popen(command, cwd=lab.root, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    results = [json.loads(process.communicate(timeout=60)[0]) for process in started]
+    results = [
+        json.loads(process.communicate(timeout=60)[0].splitlines()[-1])["result"] for process in started
+    ]
     assert [process.returncode for process in started] == [0, 0]
     assert [result["status"] for result in results] == ["completed", "completed"]
     assert len({result["directory"] for result in results}) == 2

@@ -56,7 +56,10 @@ class Outcome:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.out)
+        """The document of a command; of `run` and `resume` with `--full` the result in the last line, else that line."""
+        last = self.out.rstrip("\n").rpartition("\n")[2]
+        document = json.loads(last if last.startswith('{"event":') else self.out)
+        return document.get("result", document)
 
     def refused(self, code: int, *patterns: str) -> None:
         """It ended with `code`, said each of the patterns, and wasn't surprised itself."""
@@ -109,7 +112,8 @@ class Lab:
         return Outcome(exit_.value.code, captured.out, captured.err, self.root)
 
     def run(self, *arguments: str) -> Outcome:
-        return self.evsys("run", "config.yaml", "--quiet", *arguments)
+        full = ("--full",) if "--json" in arguments else ()
+        return self.evsys("run", "config.yaml", "--quiet", *arguments, *full)
 
     def validate(self, *arguments: str) -> Outcome:
         return self.evsys("validate", "config.yaml", *arguments)

@@ -73,20 +73,33 @@ def _words(error: BaseException) -> str:
     return str(error)
 
 
-def report(error: BaseException, *, as_json: bool) -> int:
-    """Print `error` and return its exit code."""
+def report(error: BaseException, *, as_json: bool, in_lines: bool = False, full: bool = False) -> int:
+    """Print `error` and return its exit code.
+
+    Args:
+        error: any.
+        as_json: also print it as a JSON document.
+        in_lines: on a line, of a command that prints several.
+        full: a line with everything, however long.
+    """
     with telling():
-        _print(error, as_json=as_json)
+        _print(error, as_json=as_json, in_lines=in_lines, full=full)
     return error.exit_code if isinstance(error, EvsysError) else UNEXPECTED
 
 
-def _print(error: BaseException, *, as_json: bool) -> None:
+def _print(error: BaseException, *, as_json: bool, in_lines: bool, full: bool) -> None:
     if _is_full_output(error):
         echo(f"The output can't be written: {error}", err=True)
         return
     if as_json:
         with telling():
-            print_json({"error": _redactor().tree(describe(error))})
+            facts = _redactor().tree(describe(error))
+            if in_lines:
+                from evsys_cli.json_lines import print_failed
+
+                print_failed(facts, full=full)
+            else:
+                print_json({"error": facts})
     if not isinstance(error, EvsysError):
         echo(_redactor().text("".join(traceback.format_exception(error))), err=True, nl=False)
         if isinstance(error, SystemExit):

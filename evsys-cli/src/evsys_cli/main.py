@@ -15,6 +15,9 @@ __all__ = ["cli", "main"]
 INTERRUPTED = 130
 NO_PROJECT = "EVSYS_NO_PROJECT"
 
+IN_LINES = ("run", "resume")
+"""Commands that with `--json` print a line at the launch and a line at the end."""
+
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
@@ -92,14 +95,23 @@ def _main(arguments: list[str]) -> None:
     except SystemExit as exc:
         if _is_clicks(exc):
             raise
-        from evsys_cli.errors import report
-
-        sys.exit(report(exc, as_json="--json" in arguments))
+        sys.exit(_report(exc, arguments))
     except Exception as exc:  # the edge of the process: every error becomes a message and a code
-        from evsys_cli.errors import report
-
-        sys.exit(report(exc, as_json="--json" in arguments))
+        sys.exit(_report(exc, arguments))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(exc: BaseException, arguments: list[str]) -> int:
+    from evsys_cli.errors import report
+
+    return report(
+        exc, as_json="--json" in arguments, in_lines=_in_lines(arguments), full="--full" in arguments
+    )
+
+
+def _in_lines(arguments: list[str]) -> bool:
+    """True for a command that prints lines of JSON instead of a document."""
+    return next((word for word in arguments if not word.startswith("-")), None) in IN_LINES
 
 
 def _is_clicks(exc: SystemExit) -> bool:
@@ -150,7 +162,12 @@ def _explain(arguments: list[str], kind: str, message: str, code: int) -> None:
             "problems": [],
         }
         with telling():
-            print_json({"error": facts})
+            if _in_lines(arguments):
+                from evsys_cli.json_lines import print_failed
+
+                print_failed(facts, full="--full" in arguments)
+            else:
+                print_json({"error": facts})
 
 
 if __name__ == "__main__":

@@ -6,17 +6,24 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+import attrs
+
+from evsys_cli.detaching import OUTPUT
+from evsys_cli.json_lines import print_done, print_launched
 from evsys_cli.output import for_terminal, telling, terminal_width
-from evsys_runtime.commands import print_json
+from evsys_runtime.commands import write_outputs_to
 from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys.types import ExperimentResult
+    from evsys_record.control import Address
+    from evsys_record.experiment_record import ExperimentRecord
     from evsys_runtime.experiment import Experiment
 
-__all__ = ["carry_out", "to_go_on"]
+__all__ = ["Printing", "carry_out", "to_go_on"]
 
 INTERRUPTED = 130
 UNPRINTED = 1
@@ -24,9 +31,25 @@ MOST_RUNS = 5
 """Runs to name when all are interrupted."""
 
 
-def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
+@attrs.frozen(kw_only=True)
+class Printing:
+    """How the course and the end of an experiment are printed: as lines of JSON or as words, and how much of it.
+
+    `detached` is the process of `--detach`: it leaves the outputs that it got once it has printed the launch line.
+    """
+
+    as_json: bool = False
+    verbose: bool = False
+    full: bool = False
+    detached: bool = False
+
+
+def carry_out(experiment: Experiment, printing: Printing) -> int:
     """Run an experiment and print how it ended; returns the exit code."""
     import asyncio
+
+    if printing.as_json:
+        experiment.on_launch = partial(_report_launch, printing)
 
     from evsys_runtime.experiment.supervision.interrupts import AbandonRequest, TerminationRequest
 
@@ -35,15 +58,15 @@ def carry_out(experiment: Experiment, *, as_json: bool, verbose: bool) -> int:
     except AbandonRequest:
         _leave(experiment)
     except (KeyboardInterrupt, asyncio.CancelledError) as exc:
-        return _report_interruption(experiment.result, INTERRUPTED, exc, as_json=as_json)
+        return _report_interruption(experiment.result, INTERRUPTED, exc, printing)
     except TerminationRequest as exc:
-        return _report_interruption(experiment.result, exc.exit_code, exc, as_json=as_json)
+        return _report_interruption(experiment.result, exc.exit_code, exc, printing)
     except Exception:
         if experiment.result is not None:
             with telling():
                 echo(f"{experiment.result.status}; record: {experiment.result.directory}", err=True)
         raise
-    code = _print_result(result, as_json=as_json, verbose=verbose)
+    code = _print_result(result, printing, nothing_to_do=experiment.nothing_to_do)
     if not experiment.nothing_to_do:
         return code
     with telling():
@@ -65,9 +88,15 @@ def to_go_on(experiment: str) -> str:
     return f"To resume: evsys resume {shlex.quote(experiment)}"
 
 
-def _report_interruption(
-    result: ExperimentResult | None, code: int, cause: BaseException, *, as_json: bool
-) -> int:
+def _report_launch(printing: Printing, record: ExperimentRecord, address: Address | None) -> None:
+    """Print the first line; from there on a detached process writes into the record alone."""
+    with telling():
+        print_launched(record.directory, address)
+    if printing.detached:
+        write_outputs_to(record.directory / OUTPUT)
+
+
+def _report_interruption(result: ExperimentResult | None, code: int, cause: BaseException, printing: Printing) -> int:
     """Print where the results so far are kept."""
     if result is None:
         from evsys_cli.errors import Interrupted
@@ -80,8 +109,8 @@ def _report_interruption(
         if not result.dry:
             for line in (*_where_runs_go_on(result), to_go_on(result.directory)):
                 echo(line, err=True)
-    if as_json:
-        _print_result(result, as_json=True)
+    if printing.as_json:
+        _print_result(result, printing)
     return code
 
 
@@ -100,17 +129,15 @@ def _where_runs_go_on(result: ExperimentResult) -> Iterator[str]:
         yield f"and {len(cut) - MOST_RUNS} more interrupted runs"
 
 
-def _print_result(result: ExperimentResult, *, as_json: bool, verbose: bool = False) -> int:
+def _print_result(result: ExperimentResult, printing: Printing, *, nothing_to_do: bool = False) -> int:
     """Print the result, and return the exit code: what can't be printed is on record all the same."""
     try:
-        if as_json:
-            from evsys_record.result_trees import result_tree
-
-            print_json(result_tree(result))
+        if printing.as_json:
+            print_done(result, full=printing.full, nothing_to_do=nothing_to_do)
         else:
             from evsys_cli.summary import summary_lines
 
-            echo(for_terminal(summary_lines(result, width=terminal_width(), verbose=verbose)))
+            echo(for_terminal(summary_lines(result, width=terminal_width(), verbose=printing.verbose)))
     except OSError as exc:
         with telling():
             echo(

@@ -36,7 +36,7 @@ def folder(evsys, tmp_path):
     ]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(t) + "\n" for t in tasks), encoding="utf-8")
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
-    assert evsys("run", "config.yaml", "--json").code == 0
+    assert evsys("run", "config.yaml", "--json", "--full").code == 0
     (found,) = (tmp_path / ".evsys" / "experiments").glob("*-audited")
     return found
 

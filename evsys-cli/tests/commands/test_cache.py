@@ -11,7 +11,7 @@ def ran(evsys, config):
     """The ids of an experiment, of the same again, and of one whose answers are shorter."""
 
     def run(*options):
-        outcome = evsys("run", config, "--json", "-q", *options)
+        outcome = evsys("run", config, "--json", "--full", "-q", *options)
         assert outcome.code == 0, outcome.err
         return outcome.json["experiment_id"]
 
@@ -48,7 +48,7 @@ def test_a_record_that_is_not_there_is_a_wrong_config(evsys, config):
 
 
 def test_an_evaluation_is_named_by_its_id_or_its_folder(evsys, config, tmp_path):
-    ran = evsys("run", config, "--json", "-q").json
+    ran = evsys("run", config, "--json", "--full", "-q").json
     [run] = ran["arms"]
     checkpoint = f"{run['run_dir']}/{run['run']['final_checkpoint']}"
     evsys("eval", checkpoint, "tasks.jsonl", "-q")
@@ -59,7 +59,7 @@ def test_an_evaluation_is_named_by_its_id_or_its_folder(evsys, config, tmp_path)
 
 
 def test_a_run_without_the_cache_looked_up_nothing(evsys, config):
-    experiment = evsys("run", config, "--json", "-q", "--no-cache").json["experiment_id"]
+    experiment = evsys("run", config, "--json", "--full", "-q", "--no-cache").json["experiment_id"]
     assert evsys("cache", "why", experiment).out.strip() == "No evaluation of it used the cache."
 
 

@@ -49,5 +49,5 @@ def test_it_is_refused_with_file_line_and_task(evsys, lenient, arguments):
 
 
 def test_it_can_be_run_all_the_same(evsys, lenient):
-    outcome = evsys("run", lenient, "-q", "--json", "--skip-grader-check")
+    outcome = evsys("run", lenient, "-q", "--json", "--full", "--skip-grader-check")
     assert outcome.json["arms"][0]["evaluations"][-1]["metrics"]["mean_reward"]["value"] == 1.0

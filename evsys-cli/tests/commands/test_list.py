@@ -158,7 +158,7 @@ def test_what_plugins_and_the_project_print_when_they_are_imported_is_not_in_a_r
     config.write_text(
         text.replace("max_tokens: 4", f"max_tokens: 4, num_samples: 2, metrics: {metrics}"), encoding="utf-8"
     )
-    outcome = evsys("run", config, "--json", "-q")
+    outcome = evsys("run", config, "--json", "--full", "-q")
     assert outcome.code == 0, outcome.err
     (scoring, *_) = outcome.json["arms"][0]["evaluations"]
     assert list(scoring["metrics"]) == ["mine", "half", "best_of_k[k=1]", "best_of_k[k=2]"]

@@ -44,7 +44,7 @@ def project(tmp_path, monkeypatch):
 
 def ran(evsys, project, text):
     (project / "config.yaml").write_text(text, encoding="utf-8")
-    outcome = evsys("run", "config.yaml", "-q", "--json")
+    outcome = evsys("run", "config.yaml", "-q", "--json", "--full")
     return outcome.code, outcome.json
 
 

@@ -41,7 +41,14 @@ def test_a_new_project_runs_and_is_never_overwritten(evsys, tmp_path):
     assert "kept" in again.out
     assert readme.read_text(encoding="utf-8") == "mine"
     outcome = evsys(
-        "run", config, "--json", "--set", "run.backend.kind=mock", "--set", "run.algorithm.params.steps=3"
+        "run",
+        config,
+        "--json",
+        "--full",
+        "--set",
+        "run.backend.kind=mock",
+        "--set",
+        "run.algorithm.params.steps=3",
     )
     assert outcome.code == 0, outcome.err
     assert outcome.json["directory"].startswith(str(tmp_path / "lab/.evsys/experiments"))

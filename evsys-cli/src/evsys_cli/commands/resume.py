@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evsys_cli.detaching import detach as start_detached
+from evsys_cli.detaching import detach_options, full_option
 from evsys_cli.output import telling
 from evsys_cli.records import indexed
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
@@ -38,6 +40,8 @@ __all__ = ["changed", "of_config", "resume", "telling_of"]
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of results.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress and no log lines.")
 @click.option("-v", "--verbose", is_flag=True, help="List every evaluation of every run at the end.")
+@full_option
+@detach_options
 @records_option
 @json_option
 def resume(
@@ -49,6 +53,9 @@ def resume(
     no_cache: bool,
     quiet: bool,
     verbose: bool,
+    full: bool,
+    detach: bool,
+    detached: bool,
     records: Path | None,
     as_json: bool,
 ) -> int:
@@ -60,18 +67,21 @@ def resume(
     EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the one before.
     The exit codes are those of `evsys run`; it is also 0 if there is nothing to do.
     """
+    if detach:
+        return start_detached(as_json=as_json)
     from evsys_runtime.blas_kernel import use_kernel
 
     directory = _directory(experiment, records)
     use_kernel(directory)  # before anything imports numpy
-    from evsys_cli.running import carry_out
+    from evsys_cli.running import Printing, carry_out
     from evsys_runtime.experiment import Experiment
 
     flags = changed(fail_fast=fail_fast, no_cache=no_cache)
     found = (Experiment.fork if fork else Experiment.resume)(
         directory, overrides=overrides, quiet=quiet, **flags
     )
-    return carry_out(telling_of(found, quiet=quiet), as_json=as_json, verbose=verbose)
+    printing = Printing(as_json=as_json, verbose=verbose, full=full, detached=detached)
+    return carry_out(telling_of(found, quiet=quiet), printing)
 
 
 def changed(**flags: bool) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from evsys_cli.detaching import detach as start_detached
+from evsys_cli.detaching import detach_options, full_option
 from evsys_runtime.commands import json_option
 
 __all__ = ["run"]
@@ -25,6 +27,8 @@ __all__ = ["run"]
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache of results.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress and no log lines.")
 @click.option("-v", "--verbose", is_flag=True, help="List every evaluation of every run at the end.")
+@full_option
+@detach_options
 @json_option
 def run(
     config: Path,
@@ -37,6 +41,9 @@ def run(
     no_cache: bool,
     quiet: bool,
     verbose: bool,
+    full: bool,
+    detach: bool,
+    detached: bool,
     as_json: bool,
 ) -> int:
     """Run the experiment in CONFIG: validate it, train and evaluate each arm, and conclude.
@@ -46,16 +53,18 @@ def run(
     wrong, 5 stopped by the budget, 130 interrupted, 128 and its number for another signal. An interrupted run
     keeps its results so far, with the status `cancelled`; `evsys resume` continues it.
     """
+    if resume and dry:
+        raise click.UsageError("a dry run can't be resumed")
+    if detach:
+        return start_detached(as_json=as_json)
     from evsys_runtime.blas_kernel import use_kernel
 
     if not resume:
         use_kernel()  # before anything imports numpy
-    from evsys_cli.running import carry_out
+    from evsys_cli.running import Printing, carry_out
     from evsys_runtime.experiment import Experiment
 
     if resume:
-        if dry:
-            raise click.UsageError("a dry run can't be resumed")
         from evsys_cli.commands.resume import changed, of_config, telling_of
 
         flags = changed(fail_fast=fail_fast, skip_grader_check=skip_grader_check, no_cache=no_cache)
@@ -70,4 +79,4 @@ def run(
             skip_grader_check=skip_grader_check,
             no_cache=no_cache,
         )
-    return carry_out(experiment, as_json=as_json, verbose=verbose)
+    return carry_out(experiment, Printing(as_json=as_json, verbose=verbose, full=full, detached=detached))

@@ -7,9 +7,11 @@ which brings click.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 import click
@@ -24,21 +26,60 @@ __all__ = [
     "json_text",
     "named_texts",
     "print_json",
+    "print_json_line",
     "speaks_utf8",
+    "write_outputs_to",
 ]
 
 FORMAT = 1
 
 _STDOUT = "evsys_runtime.commands.stdout"
+_OUTPUT, _ERRORS = 1, 2
 _GAP = "  "
 
 
 def _keep_for_the_document(ctx: click.Context, _param: click.Parameter, value: bool) -> bool:
     """With `--json`, what plugins print goes to standard error, so that standard output has only the document."""
     if value:
-        ctx.meta[_STDOUT] = sys.stdout
+        ctx.meta[_STDOUT] = ctx.with_resource(_own_descriptor(sys.stdout))
         ctx.with_resource(redirect_stdout(sys.stderr))
     return value
+
+
+@contextmanager
+def _own_descriptor(stream: TextIO | None) -> Iterator[TextIO | None]:
+    """Standard output under another descriptor, while descriptor 1 is standard error for child processes and C code.
+
+    A stream put in the place of standard output, as a test does it, stays as it is.
+    """
+    try:
+        kept = _duplicate() if stream is not None and stream.fileno() == _OUTPUT else None
+    except (OSError, ValueError):  # it has no descriptor, or a closed one
+        kept = None
+    if stream is None or kept is None:
+        yield stream
+        return
+    stream.flush()
+    own = os.fdopen(kept, "w", encoding=stream.encoding, errors=stream.errors)
+    try:
+        with suppress(OSError):  # standard error is closed
+            os.dup2(_ERRORS, _OUTPUT)
+        yield own
+    finally:
+        with suppress(OSError):
+            own.flush()
+        os.dup2(kept, _OUTPUT)
+        with suppress(OSError):  # a full disk, or a reader who has gone; the command knows
+            own.close()
+
+
+def _duplicate() -> int:
+    """Another descriptor of standard output, above those of the standard streams."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return os.dup(_OUTPUT)
+    return fcntl.fcntl(_OUTPUT, fcntl.F_DUPFD_CLOEXEC, _ERRORS + 1)
 
 
 json_option = click.option(
@@ -59,12 +100,42 @@ def print_json(document: Mapping[str, Any], *, compact: bool = False) -> None:
         document: what is printed, below its `format`.
         compact: on one line without spaces, for readers who pay by the word.
     """
-    ctx = click.get_current_context(silent=True)
-    stream = cast("TextIO | None", (ctx.meta if ctx else {}).get(_STDOUT, sys.stdout))
-    if stream is None:  # the process was started without
+    stream = _document_stream()
+    if stream is None:
         return
     text = compact_json(document, stream) if compact else json_text({"format": FORMAT, **document}, stream)
     click.echo(text, file=stream)
+
+
+def print_json_line(document: Mapping[str, Any]) -> None:
+    """Print a document on one line at once, for commands that print one after another."""
+    stream = _document_stream()
+    if stream is not None:
+        escaped = not speaks_utf8(stream)
+        text = json.dumps(document, ensure_ascii=escaped, separators=(",", ":"), allow_nan=False)
+        click.echo(_visible(text), file=stream)
+
+
+def write_outputs_to(path: Path) -> None:
+    """Continue all output of this process in a file, whatever its descriptors were; appends."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    try:
+        for stream in {
+            id(stream): stream for stream in (_document_stream(), sys.stdout, sys.stderr)
+        }.values():
+            if stream is not None:
+                stream.flush()
+                os.dup2(descriptor, stream.fileno())
+        for standard in (_OUTPUT, _ERRORS):
+            os.dup2(descriptor, standard)
+    finally:
+        os.close(descriptor)
+
+
+def _document_stream() -> TextIO | None:
+    """Where documents go; None if the process was started without standard output."""
+    ctx = click.get_current_context(silent=True)
+    return cast("TextIO | None", (ctx.meta if ctx else {}).get(_STDOUT, sys.stdout))
 
 
 def json_text(document: Mapping[str, Any], stream: TextIO) -> str:

@@ -150,7 +150,7 @@ def test_the_command_ends_with_its_result_and_code_whatever_a_plugin_keeps_runni
     run = "run:" + run_text(change)
     config = project.config(run, extra="watchdog: {factor: 10, floor_seconds: 0.5}\n")
     done = subprocess.run(
-        [sys.executable, "-c", COMMAND, "run", str(config), "--json"],
+        [sys.executable, "-c", COMMAND, "run", str(config), "--json", "--full"],
         check=False,
         capture_output=True,
         text=True,
@@ -158,7 +158,7 @@ def test_the_command_ends_with_its_result_and_code_whatever_a_plugin_keeps_runni
         cwd=config.parent,
     )
     assert done.returncode == 1, done.stderr
-    assert '"status": "stalled"' in done.stdout
+    assert '"status":"stalled"' in done.stdout
     assert f"left running, since it didn't end when it was cancelled: {left}" in done.stdout
     assert "process.left_running" in done.stderr
     assert "Task was destroyed" not in done.stderr

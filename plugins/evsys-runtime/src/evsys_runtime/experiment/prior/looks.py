@@ -24,6 +24,7 @@ from evsys_record.user_ledger import user_ledger
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.prior.final_tests import entry_of
+from evsys_runtime.experiment.state.outcome import THROUGH
 from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:
@@ -319,7 +320,7 @@ def _scorings_to_end_at(entry: str, results: Sequence[ArmResult]) -> int:
     for result in results:
         scored = {each.step for each in result.evaluations if each.benchmark == entry and each.model is None}
         proved = any(each.benchmark == proof_name(entry) for each in result.evaluations)
-        ended = result.status in ("completed", "stopped")
+        ended = result.status in THROUGH
         if result.run is not None and result.run.stop_reason and ended and not proved:
             counts.append(len(scored - {0}))
     return max(counts)

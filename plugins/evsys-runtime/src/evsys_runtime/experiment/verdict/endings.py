@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from evsys.types import ExperimentResult
+from evsys_runtime.experiment.state.outcome import THROUGH
 
 __all__ = ["early_ends"]
-
-ENDED = ("completed", "stopped")
 
 
 def early_ends(result: ExperimentResult) -> list[str]:
@@ -14,5 +13,5 @@ def early_ends(result: ExperimentResult) -> list[str]:
     return [
         f"{arm.run_id} ended at step {arm.run.steps}: {arm.run.stop_reason}"
         for arm in result.arms
-        if not result.dry and arm.run is not None and arm.status in ENDED and arm.run.stop_reason
+        if not result.dry and arm.run is not None and arm.status in THROUGH and arm.run.stop_reason
     ]

@@ -9,6 +9,7 @@ import attrs
 
 from evsys.types import ArmResult, EvaluationResult, MetricValue
 from evsys_record.proofs import proof_name
+from evsys_runtime.experiment.state.outcome import THROUGH
 
 __all__ = [
     "ArmScore",
@@ -241,19 +242,20 @@ def _missing_reason(result: ArmResult, evaluation: EvaluationResult | None, metr
         return f"{result.run_id}: the success metric {'is not available' if failed is None else f'failed ({failed})'}"
     if result.failure is not None:
         return f"{result.run_id}: {result.failure.message.partition('\n')[0]}"
-    skipped = result.run.stop_reason if result.run is not None and result.status == "skipped" else None
-    ended = "no scoring after training" if result.status == "completed" else skipped or result.status
+    told = result.run is not None and result.status in ("skipped", "stopped")
+    why = result.run.stop_reason if told and result.run is not None else None
+    ended = "no scoring after training" if result.status == "completed" else why or result.status
     return f"{result.run_id}: {ended}"
 
 
 def final_scoring(result: ArmResult, benchmark: str) -> EvaluationResult | None:
-    """The evaluation of the weights that count of a completed run: those of its selected checkpoint, else its last
+    """The evaluation of the weights that count of a run completed, or stopped on request: those of its selected checkpoint, else its last
     ones.
 
     If the entry selected them itself, that of its proof. Evaluations on the way of an unfinished run aren't its
     result.
     """
-    if result.status != "completed":
+    if result.status not in THROUGH:
         return None
     selected = None if result.run is None else result.run.selected_checkpoint
     scored = [e for e in _scorings(result, benchmark) if e.step > 0]
