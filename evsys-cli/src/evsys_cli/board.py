@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
@@ -22,6 +22,7 @@ class RunState:
     """The state of one run: its step, its last loss and scores, and when it began to train."""
 
     status: str = "waiting"
+    phase: str | None = None
     step: int = 0
     total: int | None = None
     loss: float | None = None
@@ -29,6 +30,36 @@ class RunState:
     evaluating: str | None = None
     began: tuple[int, datetime] | None = None
     latest: datetime | None = None
+
+    def take(self, event: str, facts: Mapping[str, Any], at: datetime) -> None:
+        """Take in an event of the run."""
+        match event:
+            case "phase.changed":
+                self.phase = facts["phase"]
+            case "data.prepared":
+                self.status, self.step = "starting", facts["from_step"]
+            case "run.started":
+                self.status, self.total = "running", facts["total_steps"]
+                self.began = (self.step, at)
+            case "run.paused":
+                self.status = "paused"
+            case "run.unpaused":
+                self._continue(facts["seconds"])
+            case "evaluation.started":
+                self.evaluating = facts["benchmark"]
+            case "evaluation.finished":
+                self.evaluating = None
+                self.scores |= {
+                    f"{facts['benchmark']}.{name}": value for name, value in facts["metrics"].items()
+                }
+            case "run.finished":
+                self.status, self.evaluating = facts["status"], None
+                self.step = self.step if facts["steps"] is None else facts["steps"]
+
+    def _continue(self, held: float) -> None:
+        self.status = "running"
+        if self.began is not None:  # the time on hold is no time of its steps
+            self.began = (self.began[0], self.began[1] + timedelta(seconds=held))
 
     @property
     def seconds_left(self) -> float | None:
@@ -44,6 +75,8 @@ class RunState:
         """Its line, without its name."""
         step = f"step {self.step}" if self.total is None else f"step {self.step}/{self.total}"
         parts = [self.status] if self.status == "waiting" else [self.status, step]
+        if self.status == "starting" and self.phase is not None:
+            parts.append(self.phase)
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4g}")
         parts += [f"{name} {value:.3f}" for name, value in self.scores.items()]
@@ -63,6 +96,7 @@ class Board:
     """The files of an experiment that it is made of."""
 
     runs: dict[str, RunState] = attrs.field(factory=dict)
+    budget: dict[str, tuple[float, float]] = attrs.field(factory=dict)
     _ids: dict[str, str] = attrs.field(factory=dict)
 
     def read(self, line: Line) -> tuple[str, ...]:
@@ -73,30 +107,24 @@ class Board:
             return self._metrics(line.run, line.values)
         return ()
 
+    @property
+    def budget_text(self) -> str:
+        """The spent part of each limit; empty without a budget."""
+        return ", ".join(
+            f"{name} {spent:,.6g} of {limit:,.6g}" for name, (spent, limit) in self.budget.items()
+        )
+
     def _event(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         facts, event = values["facts"], values["event"]
         if event == "experiment.started":
             for run_id in facts["runs"]:
                 self._run(run_id)
             return tuple(facts["runs"])
+        if event == "budget.spent":
+            self.budget = {name: (spent, facts["limits"][name]) for name, spent in facts["spent"].items()}
         if values["run"] is None:
             return ()
-        run = self._run(values["run"])
-        match event:
-            case "data.prepared":
-                run.status, run.step = "starting", facts["from_step"]
-            case "run.started":
-                run.status, run.total = "running", facts["total_steps"]
-                run.began = (run.step, datetime.fromisoformat(values["at"]))
-            case "evaluation.started":
-                run.evaluating = facts["benchmark"]
-            case "evaluation.finished":
-                run.evaluating = None
-                for name, value in facts["metrics"].items():
-                    run.scores[f"{facts['benchmark']}.{name}"] = value
-            case "run.finished":
-                run.status, run.evaluating = facts["status"], None
-                run.step = run.step if facts["steps"] is None else facts["steps"]
+        self._run(values["run"]).take(event, facts, datetime.fromisoformat(values["at"]))
         return (values["run"],)
 
     def _metrics(self, folder: str, values: Mapping[str, Any]) -> tuple[str, ...]:

@@ -96,7 +96,9 @@ def _report_launch(printing: Printing, record: ExperimentRecord, address: Addres
         write_outputs_to(record.directory / OUTPUT)
 
 
-def _report_interruption(result: ExperimentResult | None, code: int, cause: BaseException, printing: Printing) -> int:
+def _report_interruption(
+    result: ExperimentResult | None, code: int, cause: BaseException, printing: Printing
+) -> int:
     """Print where the results so far are kept."""
     if result is None:
         from evsys_cli.errors import Interrupted

@@ -24,7 +24,7 @@ __all__ = ["watch"]
 @records_option
 @click.option("--json", "as_json", is_flag=True, help="Print each event as a line of JSON.")
 def watch(experiment: str, *, records: Path | None, as_json: bool) -> None:
-    """Follow EXPERIMENT until it ends: each run's step, loss and scores.
+    """Follow EXPERIMENT until it ends: each run's step, loss, scores and time left, and the budget.
 
     Works from any terminal, also on an experiment that another process runs or that has ended. Ctrl-C ends the view and
     leaves the experiment alone. Without a terminal, events are printed as they happen.
@@ -54,6 +54,8 @@ def _draw(experiment: Experiment) -> None:
         for line in experiment.follow(files=Board.FILES):
             for run_id in board.read(line):
                 lines.show(run_id, board.runs[run_id].text)
+            if board.budget:
+                lines.show("budget", board.budget_text)
     finally:
         lines.end()
 

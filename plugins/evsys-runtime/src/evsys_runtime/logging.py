@@ -78,13 +78,14 @@ class LogSettings:
     """How the logs of an experiment are written. A level of None writes nothing there.
 
     Standard output is never the console: that belongs to results. `told` names events that are shown to people in
-    another way, so that the console leaves them out.
+    another way, so that the console leaves them out. `warned` gets each warning, as it is written.
     """
 
     console_level: str | None = "info"
     file_level: str | None = "debug"
     console: Console = attrs.field(factory=Console)
     told: frozenset[str] = frozenset()
+    warned: Callable[[Event], object] = lambda _event: None
     redactor: Redactor = attrs.field(factory=Redactor.from_environment)
 
 
@@ -94,6 +95,7 @@ def configure(
     file_level: str | None = "debug",
     stream: TextIO | None = None,
     told: Iterable[str] = (),
+    warned: Callable[[Event], object] = lambda _event: None,
     redactor: Redactor | None = None,
 ) -> LogSettings:
     """Settings for the loggers of one experiment; changes nothing in the process.
@@ -103,6 +105,7 @@ def configure(
         file_level: the same for the file.
         stream: for people; None is standard error.
         told: events shown in another way.
+        warned: gets each warning, as it is written.
         redactor: knows the secrets; by default those of the environment.
 
     Raises:
@@ -116,6 +119,7 @@ def configure(
         file_level=file_level,
         console=Console(stream),
         told=frozenset(told),
+        warned=warned,
         redactor=redactor or Redactor.from_environment(),
     )
 
@@ -222,6 +226,8 @@ class _Outputs:
         level = LEVELS[event["level"]]
         if self._writer is not None and level >= self._file_at:
             self._writer.write(event)
+        if event["level"] == "warning":
+            self._settings.warned(event)
         if level >= self._console_at and event["event"] not in self._settings.told:
             filed = self._writer is not None
             lost = self._settings.console.show(

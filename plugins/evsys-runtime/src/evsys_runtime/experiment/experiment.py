@@ -297,6 +297,7 @@ class Experiment:
             warned = recorded_grader_warnings(record)
             checks = await self._graders_checked(benchmarks) if warned is None else None
             await to_the_end(reopen, session, unfinished.adjusted)
+            record.events.append("experiment.resumed", runs=left_to_do(session))
             if warned is None:
                 self._keep_checks(session, checks)
             else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -38,6 +40,9 @@ from evsys_runtime.experiment.state.steering import requested_stops
 from evsys_runtime.logging import configure, run_logger
 
 __all__ = ["bound_benchmarks", "open_session", "session_over"]
+
+LONGEST_WARNING = 500
+"""Characters of a warning in an event; the log has all of it."""
 
 
 def open_session(
@@ -97,6 +102,7 @@ def session_over(
     settings = configure(
         console_level=None if options.quiet else "warning",
         told=TOLD_BY_PROGRESS if shows_progress(plan.registry) else (),
+        warned=partial(_note_warning, record),
         redactor=redactor,
     )
     warnings = [*plan.warnings, *broken]
@@ -137,6 +143,18 @@ def bound_benchmarks(plan: Plan, options: Options) -> tuple[BoundBenchmark, ...]
     )
 
 
+def _note_warning(record: ExperimentRecord, event: Mapping[str, Any]) -> None:
+    """A warning of the log as an event: its name, and its words if it has any."""
+    words = str(event.get("what") or event.get("reason") or "")[:LONGEST_WARNING]
+    record.events.append(
+        "warning.raised",
+        run=event.get("run_id"),
+        attempt=event.get("attempt"),
+        warning=event["event"],
+        message=words,
+    )
+
+
 def _log_store(plan: Plan) -> LogStore | None:
     spec, registry = plan.experiment.log_store, plan.registry
     if spec is None:
@@ -158,7 +176,11 @@ def _budget(session: Session) -> ExperimentBudget | None:
 
     known = recorded_spending(session.record, tell)
     return ExperimentBudget(
-        limits, known=known, keep=lambda facts: session.record.note(budget=facts), tell=tell
+        limits,
+        known=known,
+        keep=lambda facts: session.record.note(budget=facts),
+        tell=tell,
+        note=session.record.events.append,
     )
 
 

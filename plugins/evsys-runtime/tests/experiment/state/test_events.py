@@ -20,7 +20,13 @@ def test_events_lead_from_the_start_of_an_experiment_to_its_verdict(project):
     assert found[0].facts == {"runs": ["run-s0"]}
     assert found[-1].facts["verdict"] == result.conclusion.verdict
     of_run = [one.event for one in found if one.run == "run-s0"]
-    assert (of_run[0], of_run[-1]) == ("data.prepared", "run.finished")
+    assert (of_run[0], of_run[-1]) == ("phase.changed", "run.finished")
+    assert [one.facts["phase"] for one in found if one.event == "phase.changed"] == [
+        "data",
+        "model",
+        "training",
+        "evaluation",
+    ]
     assert "run.started" in of_run
     assert of_run.count("evaluation.started") == of_run.count("evaluation.finished") == 2
     (scored,) = [one for one in found if one.event == "evaluation.finished" and one.facts["step"] > 0]
@@ -40,6 +46,20 @@ def test_a_resumed_experiment_continues_the_numbers(project, run_text):
     assert [one.seq for one in found] == list(range(1, len(found) + 1))
     assert {one.attempt for one in found if one.run == "run-s0"} == {1, 2}
     assert found[-1].event == "experiment.finished"
+    (resumed,) = [one for one in found if one.event == "experiment.resumed"]
+    assert (resumed.seq, resumed.facts["runs"]) == (len(first) + 1, ["run-s0"])
+    (run,) = [one for one in found if one.event == "run.resumed"]
+    assert (run.run, run.attempt, run.facts["from_step"]) == ("run-s0", 2, 0)
+
+
+def test_a_budget_and_its_warnings_are_events(project):
+    found = events(project.experiment(extra="budget: {steps: 3}\n").run().directory)
+    reserved = [one.facts for one in found if one.event == "budget.reserved"]
+    spent = [one.facts for one in found if one.event == "budget.spent"]
+    assert reserved == [{"steps": 3.0}]
+    assert spent[-1] == {"spent": {"steps": 3}, "limits": {"steps": 3}}
+    warned = [one.facts for one in found if one.event == "warning.raised"]
+    assert any(one["warning"] == "budget.warned" and "80% of the budget" in one["message"] for one in warned)
 
 
 def test_the_failure_of_a_run_is_an_event_with_its_reason(project, run_text):

@@ -52,6 +52,8 @@ async def run_arm(session: Session, arm: ArmConfig) -> RunResult:
     record.start_attempt(**taken.next_attempt)
     started = time.monotonic() - taken.seconds
     attempt = ArmAttempt.begin(session, arm, record, taken)
+    if taken.attempt is not None:
+        attempt.note("run.resumed", from_step=taken.step)
     try:
         with context(arm=arm.name):
             result = await _outcome(attempt)
@@ -98,6 +100,7 @@ async def _roll_back(attempt: ArmAttempt, retreat: Retreat) -> ArmAttempt:
     """The attempt that continues from the best checkpoint."""
     taken = await in_background(go_back, attempt.record, retreat, attempt.best, attempt.benchmarks)
     attempt.log.warning("run.went_back", step=taken.step, how=retreat.kind, attempt=attempt.record.attempt)
+    attempt.note("run.went_back", step=taken.step, reason=retreat.kind)
     following = ArmAttempt.begin(attempt.session, attempt.arm, attempt.record, taken)
     following.listening = attempt.listening
     return following

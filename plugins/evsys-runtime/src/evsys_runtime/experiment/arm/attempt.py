@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import attrs
 
@@ -82,6 +83,18 @@ class ArmAttempt:
         return cls(
             session=session, arm=arm, record=record, log=log, number=record.attempt, watch=watch, taken=taken
         )
+
+    def enters(self, phase: str, boundary: str, plugin: str) -> None:
+        """A phase of the run begins: `data`, `model`, `training` or `evaluation`; the run waits for this plugin."""
+        self.watch.awaits(boundary, plugin)
+        progress = self.session.progress.run(run_id_of(self.arm))
+        if progress.phase != phase:
+            progress.phase = phase
+            self.note("phase.changed", phase=phase)
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Put an event of the run on record."""
+        self.session.record.events.append(event, run=run_id_of(self.arm), attempt=self.number, **facts)
 
     @property
     def budget(self) -> ArmBudget | None:

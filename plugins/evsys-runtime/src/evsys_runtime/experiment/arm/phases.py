@@ -72,7 +72,7 @@ async def train_and_evaluate(attempt: ArmAttempt) -> RunResult:
         attempt.trained = await _train(attempt, algorithm, ctx)
         if not attempt.session.options.dry:
             attempt.retreat = way_back(algorithm, attempt.trained, attempt.taken.retreats)
-        attempt.watch.awaits("evaluation", "scoring")
+        attempt.enters("evaluation", "evaluation", "scoring")
         await in_background(rows.note_stages, data)
         if attempt.retreat is not None:
             await scores.finish_before_rollback(client, attempt.trained.steps, attempt.retreat.kind)
@@ -109,7 +109,7 @@ async def _listen(attempt: ArmAttempt) -> None:
 
 def _arm_data(attempt: ArmAttempt) -> ArmData:
     """The rows of the arm, still to be loaded."""
-    attempt.watch.awaits("data", attempt.arm.run.data.source_kind or "data")
+    attempt.enters("data", "data", attempt.arm.run.data.source_kind or "data")
     return ArmData(
         session=attempt.session,
         arm=attempt.arm,
@@ -129,7 +129,7 @@ async def _train(attempt: ArmAttempt, algorithm: Algorithm, ctx: RunContext) -> 
         )
         return attempt.trained
     kind = attempt.arm.run.algorithm.kind
-    attempt.watch.awaits("algorithm", kind)
+    attempt.enters("training", "algorithm", kind)
     with boundary("algorithm", kind, run_id_of(attempt.arm)):
         result = attempt.backend.add_role_usage(await train(algorithm, ctx, kind))
     await in_background(note_trained, attempt.record, result)
@@ -189,7 +189,7 @@ async def _prepare(
     """A loaded model, with what scores it and the models alongside it; all of it is gone after the block, however
     that ends.
     """
-    attempt.watch.awaits("backend", attempt.arm.run.backend.kind)
+    attempt.enters("model", "backend", attempt.arm.run.backend.kind)
     async with (
         attempt.backend.client(model, start) as client,
         attempt.backend.roles(roles) as beside,

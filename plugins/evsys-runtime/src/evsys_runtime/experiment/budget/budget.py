@@ -76,6 +76,7 @@ class ExperimentBudget:
         known: the recorded spending of an earlier launch (see `spent`); its experiment continues with the rest.
         keep: records the spending.
         tell: gets messages for the user.
+        note: puts an event on record.
         clock: seconds.
     """
 
@@ -86,11 +87,13 @@ class ExperimentBudget:
         known: Mapping[str, Any] | None = None,
         keep: Callable[[Mapping[str, Any]], None] = lambda _facts: None,
         tell: Callable[[str], None] = lambda _text: None,
+        note: Callable[..., object] = lambda _event, **_facts: None,
         clock: Clock | None = None,
     ) -> None:
         self.limits = limits
         self._keep = keep
         self._tell = tell
+        self._note = note
         self._clock = clock or SystemClock()
         self._began = self._kept = self._clock.now()
         self._paused: float | None = None
@@ -188,6 +191,7 @@ class ExperimentBudget:
         account.wanted, account.before, account.ended = dict(need), dict(account.used), None
         self._open[run_id] = account
         self.keep()
+        self._note("budget.reserved", run=run_id, **account.reserved)
         return ArmBudget(self, run_id)
 
     def pays_for(self, runs: int, steps: int | None, *, scored: int = 0) -> bool:
@@ -258,6 +262,13 @@ class ExperimentBudget:
         self._accounts[run_id].ended = status
         self._open.pop(run_id, None)
         self.keep()
+        self.note_spent(run_id)
+
+    def note_spent(self, run_id: str) -> None:
+        """Put an event on record with the experiment's spending of each limited amount."""
+        spent = {name: self.spending(name) for name in self.limited}
+        limits = {name: getattr(self.limits, name) for name in self.limited}
+        self._note("budget.spent", run=run_id, spent=spent, limits=limits)
 
     def keep(self) -> None:
         """Put on record what is spent by now."""
@@ -389,10 +400,12 @@ class ArmBudget:
     def evsys_checkpoint_saved(self) -> None:
         """A hook: who resumes from here has to know what was spent until here."""
         self._whole.keep()
+        self._whole.note_spent(self._run_id)
 
     def evsys_evaluation_finished(self) -> None:
         """A hook: a scoring is seldom cheap."""
         self._whole.keep()
+        self._whole.note_spent(self._run_id)
 
 
 def amounts_of_usage(usage: Usage) -> Amounts:

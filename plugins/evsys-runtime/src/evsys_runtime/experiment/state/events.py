@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from evsys.types import ArmResult, Checkpoint, EvaluationResult, ExperimentResult, Failure, RunContext
+from evsys.types import (
+    ArmResult,
+    Checkpoint,
+    EvaluationResult,
+    ExperimentResult,
+    Failure,
+    Rollout,
+    RunContext,
+)
 from evsys_record.events import EventLog
 
 __all__ = ["EventWriter"]
@@ -52,6 +60,17 @@ class EventWriter:
             status=evaluation.status,
             metrics={name: value for name, value in values.items() if value is not None},
         )
+
+    def evsys_rollouts_finished(
+        self, ctx: RunContext, step: int, phase: str, rollouts: Sequence[Rollout]
+    ) -> None:
+        """How many rollouts were tried again; none is not an event."""
+        attempts = [int(one.metadata.get("attempts", 1)) for one in rollouts]
+        retried = [count for count in attempts if count > 1]
+        if retried:
+            self._append(
+                ctx, "rollouts.retried", step=step, phase=phase, rollouts=len(retried), attempts=sum(retried)
+            )
 
     def evsys_checkpoint_saved(self, ctx: RunContext, checkpoint: Checkpoint) -> None:
         """The step of a checkpoint."""
