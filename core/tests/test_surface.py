@@ -70,7 +70,7 @@ PUBLIC = {
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",
     "evsys.types.failures": "Failure",
-    "evsys.types.evidence": "Claim ClaimOutcome ClaimResult Forgetting GuardResult Look LookSeries LossOutcome LossTest NoiseFloor Procedure RecipeRuns RunDeviation Settling SettlingPoint Subject",
+    "evsys.types.evidence": "Claim ClaimOutcome ClaimResult Forgetting GuardResult Look LookSeries LossOutcome LossTest NoiseFloor Procedure RecipeRuns ReusedRun RunDeviation Settling SettlingPoint Subject",
     "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvalResult EvaluationResult ExperimentResult
         MetricValue OutOfBand Outcome Purpose RunResult Status Verdict WithoutFlagged""",
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from evsys_cli.output import table_lines
@@ -44,9 +44,8 @@ def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
     yield ""
     columns = ("runs", "rows", "steps", "tokens", "time", "cost")
     yield from table_lines("training, a run", columns, [_arm_row(arm) for arm in found.arms], width=width)
-    for arm in found.arms:
-        for role, amount in arm.second_models.items():
-            yield f"  of that, the {role} of {arm.arm}: cost {money_words(amount)}"
+    yield from _second_models(found.arms)
+    yield from _reused(found.arms)
     yield ""
     if found.scorings:
         columns = ("tasks", "scorings", "rollouts", "tokens", "time", "cost")
@@ -76,6 +75,21 @@ def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
         yield ""
     if found.search is None:
         yield from _neighbours(found.neighbours)
+
+
+def _second_models(arms: Iterable[PlannedArm]) -> Iterator[str]:
+    for arm in arms:
+        for role, amount in arm.second_models.items():
+            yield f"  of that, the {role} of {arm.arm}: cost {money_words(amount)}"
+
+
+def _reused(arms: Iterable[PlannedArm]) -> Iterator[str]:
+    """The arms whose runs are on record already."""
+    for arm in arms:
+        if arm.reused:
+            runs = "" if arm.runs == 1 else f" {len(arm.reused)} of {arm.runs} runs"
+            sources = ", ".join(dict.fromkeys(arm.reused))
+            yield f"  {arm.arm}:{runs} reused from {sources}, which takes nothing"
 
 
 def search_words(search: PlannedSearch) -> str:

@@ -18,8 +18,7 @@ from evsys_runtime.experiment.verdict.selection import checkpoint_words
 from evsys_runtime.experiment.verdict.tables import number
 
 if TYPE_CHECKING:
-    from evsys_record import PastExperiment
-    from evsys_record.past import RecordFile, Shown, ShownRun
+    from evsys_record.past import PastExperiment, RecordFile, Shown, ShownRun
 
 __all__ = ["run_lines", "shown_lines"]
 
@@ -168,6 +167,11 @@ def _of_result(run: ShownRun, *, verbose: bool) -> Iterator[str]:
     result = run.result
     assert result is not None
     steps = result.run.steps if result.run else 0
+    if result.reused is not None:
+        source = result.reused
+        yield from _label_lines(
+            "reused", f"it is {source.run_id} of {source.experiment_id}, not trained again"
+        )
     yield from _label_lines("steps", f"{steps} in {result.seconds:.1f} s, {cost_words(result.usage)}")
     for line in second_model_lines([result]):
         yield from _label_lines("", line)

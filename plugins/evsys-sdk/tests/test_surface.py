@@ -34,7 +34,11 @@ SURFACE = {
     "evsys_runtime.data.parse": "parse_rows",
     "evsys_runtime.experiment": """Benchmark EvsysStore Experiment InferenceFactory Sweep TrainFn arun_experiment
         run_experiment schema_for""",
-    "evsys_runtime": "BaseAlgorithm TrainingLoop TrainingParams Workspace loss",
+    "evsys_runtime.losses": "loss",
+    "evsys_runtime.data.workspace": "Workspace",
+    "evsys_runtime.training.algorithm": "BaseAlgorithm",
+    "evsys_runtime.training.loop": "TrainingLoop",
+    "evsys_runtime.training.params": "TrainingParams",
 }
 SUBMODULES = {
     "algorithms": "DPO OPD RL SDFT SFT BaseAlgorithm",

@@ -22,6 +22,7 @@ __all__ = [
     "NoiseFloor",
     "Procedure",
     "RecipeRuns",
+    "ReusedRun",
     "RunDeviation",
     "Settling",
     "SettlingPoint",
@@ -285,3 +286,17 @@ class Forgetting:
     maximum_loss: float | None = None
     level: float | None = None
     tests: tuple[LossTest, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ReusedRun:
+    """The run of an earlier experiment that a result was taken from: nothing was trained or scored again.
+
+    `folder` is the folder of that run in `experiment_id`, where its checkpoints and rollouts are. `hashes` are those of the files that the
+    result rests on, by their path in that experiment's record.
+    """
+
+    experiment_id: str
+    run_id: str
+    folder: str
+    hashes: Mapping[str, str] = attrs.field(factory=dict)

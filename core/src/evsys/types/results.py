@@ -15,6 +15,7 @@ from evsys.types.evidence import (
     LookSeries,
     NoiseFloor,
     Procedure,
+    ReusedRun,
     RunDeviation,
     Settling,
     SettlingPoint,
@@ -181,7 +182,8 @@ class ArmResult:
 
     `purpose` distinguishes the compared arms from equal runs of the baseline, which measure the noise between runs,
     and from confirmation runs of a winner. `cut_off` is the usage, in addition to `usage`, of interrupted work that
-    was repeated.
+    was repeated. `reused` is the run on record that a result was taken from, None for a run of this experiment; the
+    names of its checkpoints start from that run's folder.
     """
 
     run_id: str
@@ -202,6 +204,7 @@ class ArmResult:
     warnings: tuple[str, ...] = ()
     health: tuple[OutOfBand, ...] = ()
     stage: str | None = None
+    reused: ReusedRun | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -294,7 +297,8 @@ class Conclusion:
     verdict, `settling` gives the numbers; None if no number would. `settling_curve` gives the sample sizes for
     effects of several sizes if no minimum effect is set. `question_changed` says how the question differs from that
     of an earlier experiment whose results were known by then. `looks` is the series of looks at the question, this
-    one included; None if nothing was asked.
+    one included; None if nothing was asked. `reused` maps runs taken from the record to the experiments that made
+    them.
     """
 
     verdict: Verdict | None
@@ -330,6 +334,7 @@ class Conclusion:
     forgetting: tuple[Forgetting, ...] = ()
     health: Mapping[str, tuple[OutOfBand, ...]] = attrs.field(factory=dict)
     selection: Selection | None = None
+    reused: Mapping[str, str] = attrs.field(factory=dict)
     extra: Mapping[str, Any] = attrs.field(factory=dict)
 
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from evsys_runtime import Band
-from evsys_runtime.training.bands import STEEP
+from evsys_runtime.training.bands import STEEP, Band
 
 __all__ = ["BANDS"]
 

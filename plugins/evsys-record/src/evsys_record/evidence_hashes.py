@@ -7,14 +7,15 @@ from pathlib import Path
 
 from evsys_record.hashing import file_digest
 
-__all__ = ["evidence_hashes"]
+__all__ = ["evidence_hashes", "hashes_of_run"]
 
 _OF_THE_EXPERIMENT = ("config.yaml", "resolved.json", "proposals.jsonl")
+_ROLLOUTS = "rollouts.jsonl"
 _OF_A_RUN = (
     "run_result.json",
     "evaluations.jsonl",
-    "validation/rollouts.jsonl",
-    "test/rollouts.jsonl",
+    f"validation/{_ROLLOUTS}",
+    f"test/{_ROLLOUTS}",
 )
 
 
@@ -25,6 +26,21 @@ def evidence_hashes(directory: Path) -> dict[str, str]:
         StoreError: a file can't be read.
     """
     return {path.relative_to(directory).as_posix(): file_digest(path) for path in _evidence(directory)}
+
+
+def hashes_of_run(directory: Path, folder: str) -> dict[str, str]:
+    """The same of the files that one run rests on: its own, and the rollouts of others, since runs share the scores of untrained weights.
+
+    Args:
+        directory: of the experiment.
+        folder: of the run.
+
+    Raises:
+        StoreError: a file can't be read.
+    """
+    own = f"runs/{folder}/"
+    names = ((path, path.relative_to(directory).as_posix()) for path in _evidence(directory))
+    return {name: file_digest(path) for path, name in names if name.startswith(own) or path.name == _ROLLOUTS}
 
 
 def _evidence(directory: Path) -> Iterator[Path]:

@@ -18,6 +18,7 @@ __all__ = [
     "disqualifying",
     "labels",
     "marks_of",
+    "reused_label",
     "series_marks",
     "with_marks",
 ]
@@ -52,7 +53,14 @@ def concluded_labels(conclusion: Conclusion) -> tuple[str, ...]:
     if series is not None and series.tested:
         found[f"look {series.number}"] = series.number > 1
         found |= dict.fromkeys(labels(series_marks(series)), True)
+    if conclusion.reused:
+        found[reused_label(dict.fromkeys(conclusion.reused.values()))] = True
     return tuple(label for label, there in found.items() if there)
+
+
+def reused_label(experiments: Iterable[str]) -> str:
+    """The label of a conclusion about runs that these experiments made."""
+    return f"reuses runs of {', '.join(experiments)}"
 
 
 def series_marks(series: LookSeries) -> tuple[Mark, ...]:
@@ -149,6 +157,9 @@ def _marks(past: PastExperiment) -> Iterator[Mark]:
         says = f"the question changed after results were known: {', '.join(past.question_changed)}"
         yield Mark(kind="question_changed", label=QUESTION_CHANGED, says=says)
     yield from _looks(past)
+    if past.reuses:
+        says = f"runs of it were made by {', '.join(past.reuses)}, and reused"
+        yield Mark(kind="reused", label=reused_label(past.reuses), says=says)
 
 
 def _looks(past: PastExperiment) -> Iterator[Mark]:

@@ -50,6 +50,7 @@ MarkKind = Literal[
     "unasked",
     "elsewhere",
     "ledger_rebuilt",
+    "reused",
 ]
 
 
@@ -97,8 +98,9 @@ class PastExperiment:
     `checkpoint` or `recipe`), `edited` (conclusion.json is no longer what the run wrote), and `audit_differs`
     (checks of the saved audit that differ), `ledger_rebuilt` (the ledger of looks had been missing), and
     `similar_looks` (how many looks at similar questions came before), `looks_on_other_tasks`, `runs_without_a_look`
-    (trained runs that had been scored on these tasks by experiments and evaluations without a look) and
-    `looks_elsewhere` (looks at this question that this user took in other places). `look` is its place among all
+    (trained runs that had been scored on these tasks by experiments and evaluations without a look),
+    `looks_elsewhere` (looks at this question that this user took in other places) and `reuses` (the experiments that
+    made runs taken from the record). `look` is its place among all
     looks at its question; None if it didn't test anything.
     """
 
@@ -160,6 +162,7 @@ class PastExperiment:
     looks_on_other_tasks: int = 0
     runs_without_a_look: int = 0
     looks_elsewhere: int = 0
+    reuses: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = ()
     problem: str | None = None
 
@@ -169,6 +172,7 @@ class PastRun:
     """A run (an arm at a repeat) on record, as its newest attempt left it. `score` is the success metric of the checkpoint that
     counts, with its interval; None unless it completed. `selected_step` and `selected_checkpoint`, from the run's folder
     on, are None if the last checkpoint counts. `rows` counts those that it was trained on. `label` is the arm's name, with the stage of it that this is. `diverged`: its loss rose and stayed up, though it may have completed.
+    `reused_from` is the experiment that made it, where this one took it from the record: it is one run, however often it is on record.
     """
 
     experiment_id: str
@@ -200,6 +204,7 @@ class PastRun:
     diverged: bool = False
     usage: Usage | None = None
     seconds: float | None = None
+    reused_from: str | None = None
     problem: str | None = None
 
 

@@ -203,6 +203,7 @@ def _conclusion_fields(conclusion: Tree) -> dict[str, Any]:
         **_best_effect(conclusion, comparisons, confirmed),
         "comparisons": comparisons,
         "confirmed": confirmed,
+        "reuses": _reused_experiments(conclusion),
         "minimum_effect": _number(conclusion.get("minimum_effect")),
         "margin": _number(conclusion.get("margin")),
         "settling": None
@@ -291,7 +292,7 @@ def set_aside(folder: Path) -> Iterator[Tree]:
 
 
 def _citations(own: str, facts: Tree, planned: Mapping[str, Tree], conclusion: Tree) -> Iterator[str]:
-    """Experiments whose results this one builds on: its parent, those that its weights are from, the one of its noise floor."""
+    """Experiments whose results this one builds on: its parent, those of its weights, reused runs and noise floor."""
     found = [facts.get("parent_experiment_id")]
     for arm in planned.values():
         model = (arm.get("run") or {}).get("model") or {}
@@ -301,7 +302,13 @@ def _citations(own: str, facts: Tree, planned: Mapping[str, Tree], conclusion: T
     floor = conclusion.get("noise_floor")
     if isinstance(floor, Mapping):
         found.append(floor.get("experiment_id"))
+    found += _reused_experiments(conclusion)
     yield from dict.fromkeys(str(each) for each in found if each and each != own)
+
+
+def _reused_experiments(conclusion: Tree) -> tuple[str, ...]:
+    """The experiments that runs were taken from."""
+    return tuple(dict.fromkeys(map(str, (conclusion.get("reused") or {}).values())))
 
 
 def read_run(folder: Path, experiment: ReadExperiment) -> ReadRun:
@@ -361,6 +368,7 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
         diverged=any(_DIVERGED in str(warning) for warning in run.get("warnings") or ()),
         usage=_usage(result),
         seconds=_number(result.get("seconds")),
+        reused_from=_text((result.get("reused") or {}).get("experiment_id")),
     )
     words = _words((why, failure.get("error_type"), failure.get("plugin")))
     return ReadRun(past=past, words=words, looks=frozenset(_looks(result)))

@@ -9,7 +9,7 @@ from typing import Any
 from evsys.errors import StoreError
 from evsys_record.files import read_json
 
-__all__ = ["RESULT", "checkpoint_inside", "read_run_result"]
+__all__ = ["RESULT", "checkpoint_inside", "made_in", "read_run_result"]
 
 RESULT = "run_result.json"
 
@@ -29,6 +29,28 @@ def read_run_result(folder: Path, *, hint: str | None = None) -> dict[str, Any]:
         if not _is_absolute(name):
             checkpoint_inside(folder, name)
     return tree
+
+
+def made_in(folder: Path, result: Mapping[str, Any]) -> Path:
+    """The folder of the run that a result was made in: of a reused one that of the other run, else the run's own.
+
+    Args:
+        folder: of the run whose result it is.
+        result: as read from there.
+
+    Raises:
+        StoreError: it names a run that isn't in a record alongside this one.
+    """
+    reused = result.get("reused")
+    if reused is None:
+        return folder
+    names = (str(reused["experiment_id"]), str(reused["folder"]))
+    if any(len(PurePath(name).parts) != 1 or name in (".", "..") or "\0" in name for name in names):
+        raise StoreError(
+            f"{folder / RESULT} names {'/'.join(names)!r} as the run that it was reused from, which is no run of a record",
+            path=str(folder),
+        )
+    return folder.parents[2] / names[0] / "runs" / names[1]
 
 
 def checkpoint_inside(folder: Path, name: str) -> Path:

@@ -8,7 +8,7 @@ from evsys.errors import ConfigError, StoreError
 from evsys_record.experiment_names import experiment_called, run_called
 from evsys_record.history import runs_of
 from evsys_record.index import Index
-from evsys_record.result_files import checkpoint_inside, read_run_result
+from evsys_record.result_files import checkpoint_inside, made_in, read_run_result
 
 __all__ = ["checkpoint_named"]
 
@@ -35,15 +35,17 @@ def checkpoint_named(text: str, experiments: Path) -> Path | None:
 def _checkpoint_of(folder: Path) -> Path:
     """The folder of a run's selected checkpoint, or of its last one if none was selected."""
     try:
-        run = read_run_result(folder).get("run") or {}
+        result = read_run_result(folder)
+        place_of_run = made_in(folder, result)
     except StoreError as error:
         raise ConfigError(
             f"{folder} has no result: {error.message}", hint="name one of its checkpoints"
         ) from error
+    run = result.get("run") or {}
     place = (run.get("selected_checkpoint") or {}).get("checkpoint") or run.get("final_checkpoint")
     if place is None:
         raise ConfigError(f"the run in {folder} kept no checkpoint")
-    return checkpoint_inside(folder, str(place))
+    return checkpoint_inside(place_of_run, str(place))
 
 
 def _find_run(text: str, experiments: Path) -> Path | None:

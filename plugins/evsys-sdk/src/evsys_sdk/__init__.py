@@ -5,9 +5,8 @@ Importing it lets a script of a project `import src` though the project isn't in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from evsys._lazy import lazy_names
 from evsys_sdk._project import ProjectFinder
 
 if TYPE_CHECKING:
@@ -83,9 +82,9 @@ if TYPE_CHECKING:
     from evsys_algo_dpo import DPO
     from evsys_algo_rl import RL
     from evsys_algo_sft import SFT
-    from evsys_runtime import BaseAlgorithm, TrainingLoop, TrainingParams, Workspace, loss
     from evsys_runtime.config.model import ExperimentConfig, RunConfig
     from evsys_runtime.data.parse import parse_rows
+    from evsys_runtime.data.workspace import Workspace
     from evsys_runtime.experiment import (
         Benchmark,
         EvsysStore,
@@ -97,6 +96,10 @@ if TYPE_CHECKING:
         run_experiment,
         schema_for,
     )
+    from evsys_runtime.losses import loss
+    from evsys_runtime.training.algorithm import BaseAlgorithm
+    from evsys_runtime.training.loop import TrainingLoop
+    from evsys_runtime.training.params import TrainingParams
 
 ProjectFinder.install()
 
@@ -122,14 +125,14 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(_EXPERIMENT.split(), "evsys_runtime.experiment"),
     **dict.fromkeys(("ExperimentConfig", "RunConfig"), "evsys_runtime.config.model"),
     "parse_rows": "evsys_runtime.data.parse",
-    "BaseAlgorithm": "evsys_runtime",
-    "TrainingLoop": "evsys_runtime",
-    "TrainingParams": "evsys_runtime",
+    "BaseAlgorithm": "evsys_runtime.training.algorithm",
+    "TrainingLoop": "evsys_runtime.training.loop",
+    "TrainingParams": "evsys_runtime.training.params",
     "DPO": "evsys_algo_dpo",
     "RL": "evsys_algo_rl",
     "SFT": "evsys_algo_sft",
-    "Workspace": "evsys_runtime",
-    "loss": "evsys_runtime",
+    "Workspace": "evsys_runtime.data.workspace",
+    "loss": "evsys_runtime.losses",
 }
 
 __all__ = [  # noqa: RUF022 - in the order of their homes
@@ -221,7 +224,14 @@ __all__ = [  # noqa: RUF022 - in the order of their homes
 
 
 if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
-    __getattr__ = lazy_names(__name__, _HOME)
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            msg = f"module 'evsys_sdk' has no attribute {name!r}"
+            raise AttributeError(msg)
+        from importlib import import_module
+
+        return globals().setdefault(name, getattr(import_module(_HOME[name]), name))
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,8 @@ import attrs
 
 from evsys import option
 from evsys_record.jsonl import JsonlWriter
-from evsys_runtime import current_scope, in_background
+from evsys_runtime.background import in_background
+from evsys_runtime.data.scope import current_scope
 
 __all__ = ["LocalLogStore"]
 

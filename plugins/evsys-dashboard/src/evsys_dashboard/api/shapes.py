@@ -7,8 +7,7 @@ from typing import Any
 
 import attrs
 
-from evsys_record import PastExperiment, PastRun
-from evsys_record.past import Mark
+from evsys_record.past import Mark, PastExperiment, PastRun
 
 __all__ = [
     "Curve",

@@ -15,7 +15,8 @@ from evsys.types import ExperimentResult
 from evsys_dashboard.push.pusher import Pusher
 from evsys_dashboard.push.sender import Sender
 from evsys_dashboard.push.server import ServerTarget
-from evsys_runtime import echo, in_background
+from evsys_runtime.background import in_background
+from evsys_runtime.terminal import echo
 
 __all__ = ["KEY", "URL", "EvsysLogger", "EvsysLoggerConfig"]
 

@@ -22,6 +22,7 @@ from evsys_runtime.audit.ledger import check_ledger
 from evsys_runtime.audit.noise import check_noise, limit_of
 from evsys_runtime.audit.numbers import RecomputedComparisons, check_claims, check_comparisons
 from evsys_runtime.audit.question import BASE_MODEL, Question, question_of
+from evsys_runtime.audit.reuse import check_reuse
 from evsys_runtime.audit.rollouts import check_rollouts
 from evsys_runtime.audit.sides import arm_runs, planned_runs
 
@@ -46,6 +47,8 @@ def audit_experiment(folder: Path) -> Audit:
     section = Section(part="files", about="record")
     with section.read("files"):
         check_files(section, evidence)
+    with section.read("reused runs"):
+        check_reuse(section, evidence)
     with section.read("rollouts"):
         check_rollouts(section, evidence)
     with section.read("conclusion"):

@@ -5,6 +5,8 @@ rollouts.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import attrs
 from evsys.errors import EvsysError, StoreError
 from evsys_record.attempts import Attempt, read_live, superseded
 from evsys_record.files import read_json
+from evsys_record.result_files import made_in
 from evsys_runtime.audit.findings import ODD_SHAPE, described
 
 __all__ = ["Evidence", "Run", "Scoring", "read_evidence"]
@@ -62,7 +65,10 @@ def rewards_of(rollouts: Rewards) -> dict[str, tuple[float, ...]]:
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """A planned run: its place in the plan, its `run.json` and `run_result.json` (empty where there is none), and its scorings."""
+    """A planned run: its place in the plan, its `run.json` and `run_result.json` (empty where there is none), and its scorings.
+
+    `made_in` is the folder with its rollouts and checkpoints: `folder`, or for a reused run that of the run it was reused from.
+    """
 
     run_id: str
     arm: str
@@ -70,6 +76,7 @@ class Run:
     purpose: str = "candidate"
     stage: str | None = None
     folder: Path | None = None
+    made_in: Path | None = None
     facts: Tree = attrs.field(factory=dict)
     result: Tree = attrs.field(factory=dict)
     scorings: tuple[Scoring, ...] = ()
@@ -78,6 +85,11 @@ class Run:
     def completed(self) -> bool:
         """Whether it ended as planned, or as someone requested."""
         return self.result.get("status") in ("completed", "stopped")
+
+    @property
+    def reused(self) -> bool:
+        """Whether it is a run of an earlier experiment."""
+        return self.made_in != self.folder
 
     @property
     def selected_step(self) -> int | None:
@@ -102,14 +114,18 @@ class Evidence:
         return next((entry for entry in entries if entry["name"] == benchmark), {})
 
 
-def read_evidence(folder: Path) -> Evidence:
+def read_evidence(folder: Path, *, follow: bool = True) -> Evidence:
     """Read what an audit needs.
+
+    Args:
+        folder: of the experiment.
+        follow: read the rollouts of reused runs, in the records of the experiments that made them.
 
     Raises:
         StoreError: experiment.json or another file that is there can't be read, or isn't as evsys writes it.
     """
     try:
-        return _read(folder)
+        return _read(folder, follow=follow)
     except EvsysError:
         raise
     except ODD_SHAPE as exc:
@@ -118,10 +134,17 @@ def read_evidence(folder: Path) -> Evidence:
         ) from exc
 
 
-def _read(folder: Path) -> Evidence:
+def _read(folder: Path, *, follow: bool) -> Evidence:
     facts = read_json(folder / "experiment.json")
     folders = {read_json(path)["run_id"]: path.parent for path in folder.glob("runs/*/run.json")}
-    rollouts = {run_id: _rollouts(place) for run_id, place in folders.items()}
+    read = cache(lambda source: read_evidence(source, follow=False))
+    rollouts: dict[str, Mapping[Hashable, Rewards]] = {}
+    for run_id, place in folders.items():
+        source = made_in(place, _optional(place / "run_result.json"))
+        rollouts[run_id] = _rollouts(place)
+        if source != place and follow:
+            with suppress(StoreError):  # `check_reuse` has it
+                rollouts[run_id] = _rollouts_of(read(source.parents[1]), source)
     return Evidence(
         folder=folder,
         facts=facts,
@@ -129,6 +152,12 @@ def _read(folder: Path) -> Evidence:
         conclusion=_optional(folder / "conclusion.json"),
         runs=tuple(_run(planned, folders, rollouts) for planned in facts.get("arms") or ()),
     )
+
+
+def _rollouts_of(evidence: Evidence, folder: Path) -> dict[Hashable, Rewards]:
+    """The rewards of the scorings of one run, those included that it shares with others."""
+    scorings = (scoring for run in evidence.runs if run.folder == folder for scoring in run.scorings)
+    return {scoring.key: scoring.rollouts for scoring in scorings if scoring.of is not None}
 
 
 def _run(
@@ -151,7 +180,8 @@ def _run(
     if superseded(result, attempts_of(facts)):
         result = {}
     scorings = tuple(_scoring(tree, run_id, rollouts) for tree in result.get("evaluations") or ())
-    return attrs.evolve(run, folder=place, facts=facts, result=result, scorings=scorings)
+    source = made_in(place, result)
+    return attrs.evolve(run, folder=place, made_in=source, facts=facts, result=result, scorings=scorings)
 
 
 def _scoring(tree: Tree, run_id: str, rollouts: Mapping[str, Mapping[Hashable, Rewards]]) -> Scoring:
@@ -173,7 +203,7 @@ def _drop_empty(rewards: Mapping[str, Sequence[float]]) -> dict[str, tuple[float
     return {task: tuple(values) for task, values in rewards.items() if values}
 
 
-def _rollouts(folder: Path) -> dict[Hashable, dict[str, dict[int, float | None]]]:
+def _rollouts(folder: Path) -> Mapping[Hashable, Rewards]:
     """The rewards in the rollouts of a run's scorings, by entry, step and API model."""
     attempts = attempts_of(read_json(folder / "run.json"))
     found: dict[Hashable, dict[str, dict[int, float | None]]] = {}

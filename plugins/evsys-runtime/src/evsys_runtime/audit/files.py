@@ -15,7 +15,7 @@ from evsys_runtime.audit.evidence import Evidence, Run, training_rows
 from evsys_runtime.audit.findings import Section
 from evsys_runtime.data.benchmark import load_tasks
 
-__all__ = ["check_files"]
+__all__ = ["check_files", "sha256_of"]
 
 type Tree = Mapping[str, Any]
 
@@ -37,7 +37,8 @@ def check_files(section: Section, evidence: Evidence) -> None:
         _check_checkpoints(section.section("files", run.run_id), run)
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """`sha256:...` of a file."""
     with open_to_read(path) as stream:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
@@ -45,7 +46,7 @@ def _sha256(path: Path) -> str:
 def _check_config(part: Section, evidence: Evidence) -> None:
     config = evidence.folder / "config.yaml"
     if config.is_file():
-        part.same("config_hash", evidence.facts["config_hash"], _sha256(config))
+        part.same("config_hash", evidence.facts["config_hash"], sha256_of(config))
 
 
 def _check_hashes(part: Section, evidence: Evidence) -> None:
@@ -54,7 +55,7 @@ def _check_hashes(part: Section, evidence: Evidence) -> None:
     if facts.get("finished") is None:
         return
     if facts.get("conclusion_hash") is not None and conclusion.is_file():
-        part.same("conclusion_hash", facts["conclusion_hash"], _sha256(conclusion))
+        part.same("conclusion_hash", facts["conclusion_hash"], sha256_of(conclusion))
     known = facts.get("evidence_hashes")
     if known is None:
         part.unchecked("evidence_hashes", "this version recorded no hashes of rollouts and results")
@@ -146,19 +147,19 @@ def _check_rows(part: Section, run: Run) -> None:
     if path is None:
         part.unchecked("training rows", "the record doesn't have them any more")
     else:
-        part.same("training rows", known, _sha256(path))
+        part.same("training rows", known, sha256_of(path))
 
 
 def _check_checkpoints(part: Section, run: Run) -> None:
     """Every file of every checkpoint that is still there; the one that counts has to be."""
-    if run.folder is None:
+    if run.made_in is None:
         return
-    for manifest in sorted(run.folder.glob("checkpoints/[!.]*/manifest.json")):
+    for manifest in sorted(run.made_in.glob("checkpoints/[!.]*/manifest.json")):
         name = f"checkpoints/{manifest.parent.name}"
         odd = sorted(_changed_files(manifest))
         part.holds(name, not odd, f"{', '.join(odd)} changed since it was saved")
     counted = _compared_checkpoint(run)
-    if counted is not None and not (run.folder / counted / "manifest.json").exists():
+    if counted is not None and not (run.made_in / counted / "manifest.json").exists():
         part.unchecked(counted, "its files were removed")
 
 
@@ -166,7 +167,7 @@ def _changed_files(manifest: Path) -> Iterator[str]:
     for name, facts in read_json(manifest)["files"].items():
         path = manifest.parent / name
         inside = path.resolve().is_relative_to(manifest.parent.resolve())
-        if not inside or not path.is_file() or _sha256(path) != facts["sha256"]:
+        if not inside or not path.is_file() or sha256_of(path) != facts["sha256"]:
             yield name
 
 

@@ -1,18 +1,20 @@
-"""`confirm` and `control`: whether a winner can be tried again, and the baseline be repeated, as the file asks for."""
+"""Checks of `confirm`, `control` and `reuse_arms`: retrained winners, repeated baselines, and runs from the record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from evsys._plugins.refusals import closest
 from evsys_runtime.config.arm_tree import BASE_MODEL
+from evsys_runtime.config.chain import RECIPES
 from evsys_runtime.config.judging import Judging
 from evsys_runtime.config.model import BenchmarkConfig, ConfirmConfig
 from evsys_runtime.config.plan import SuccessMetric
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.reruns import CONTROL
 
-__all__ = ["check_confirm", "check_control"]
+__all__ = ["check_confirm", "check_control", "check_reuse"]
 
 _PLACE = "$.confirm"
 
@@ -104,3 +106,21 @@ def _check_apart(entry: BenchmarkConfig, success: SuccessMetric, reader: Reader)
             f"{entry.label!r} is scored every {entry.run_every} steps, but a confirmation is scored once"
         )
         reader.add(f"{_PLACE}.benchmark", message, "take 'run_every' out of it, or name another entry")
+
+
+def check_reuse(values: Mapping[str, Any], tree: Mapping[str, Any], reader: Reader, *, stops: bool) -> None:
+    """Report `reuse_arms` in a file of whose runs none can be reused.
+
+    Args:
+        values: the checked values of the file.
+        tree: the file.
+        reader: collects the problems.
+        stops: whether a search may end arms early.
+    """
+    if values.get("reuse_arms") is not True:
+        return
+    named = next((key for key in RECIPES if tree.get(key)), None)
+    if named is not None:  # a stage begins with weights of this experiment
+        reader.add("$.reuse_arms", f"runs in {named} are never reused", "remove it")
+    elif stops:
+        reader.add("$.reuse_arms", "runs of a search that may end them early are never reused", "remove it")

@@ -30,7 +30,7 @@ from evsys_runtime.config.budgeting import budget_warnings, first_arm_warnings, 
 from evsys_runtime.config.building import Plugins
 from evsys_runtime.config.chain import RECIPES, check_learned, recipe_of, recipe_values
 from evsys_runtime.config.checkpoint_selection import check_select
-from evsys_runtime.config.confirming import check_confirm, check_control
+from evsys_runtime.config.confirming import check_confirm, check_control, check_reuse
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.expand import expand_document
 from evsys_runtime.config.grid import MAX_ARMS
@@ -247,6 +247,7 @@ def _check_judging(contents: _Contents, root: Path) -> tuple[Judging, Any, int |
     search, size = check_search(
         values.get("search"), space, judging, reader, contents.plugins, probes=contents.arms
     )
+    check_reuse(values, contents.tree, reader, stops=isinstance(search, SupportsKeep))
     if confirm is not None and contents.whole:
         compared = None if space is not None else len({name for name, _ in named} - {judging.baseline})
         compared = 1 if judging.contrast is not None else compared

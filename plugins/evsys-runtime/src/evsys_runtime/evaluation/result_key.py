@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from evsys import Registry
     from evsys.protocols import Renderer, SamplingClient
 
-__all__ = ["Trained", "ingredients", "plugin_facts", "rollout_keys", "why_not"]
+__all__ = [
+    "Trained",
+    "ingredients",
+    "plugin_facts",
+    "rollout_keys",
+    "scoring_facts",
+    "unidentified",
+    "why_not",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -45,7 +53,14 @@ class Trained:
 
 
 def why_not(benchmark: BoundBenchmark, registry: Registry, trained: Trained | None) -> str | None:
-    """Why an entry's results can't be kept; None where they can.
+    """Why an entry's results can't be kept; None where they can."""
+    if benchmark.inference is None and trained is None:
+        return "its model has no name"
+    return unidentified(benchmark, registry)
+
+
+def unidentified(benchmark: BoundBenchmark, registry: Registry) -> str | None:
+    """Why two scorings on an entry can't be told to be the same, whatever is scored; None where they can.
 
     Plugins opt out by `cacheable = False`; a verifier that declares `deterministic = False` has opted out too.
     """
@@ -53,8 +68,6 @@ def why_not(benchmark: BoundBenchmark, registry: Registry, trained: Trained | No
         return "its agent has no name"
     if benchmark.inference is not None and benchmark.inference_spec is None:
         return "its model client has no name"
-    if benchmark.inference is None and trained is None:
-        return "its model has no name"
     if _is_object(benchmark.agent_spec):
         return "its agent is an object of unknown state"
     acting = [("agent", benchmark.agent), ("engine", benchmark.engine), ("model client", benchmark.inference)]
@@ -92,15 +105,42 @@ def ingredients(
         "sampling": attrs.asdict(attrs.evolve(policy.sampling, seed=None)),
         "seed": policy.sampling.seed,
         "system_prompt": policy.system_prompt,
-        "agent": _agent_facts(registry, benchmark.agent_spec),
-        "engine": plugin_facts(registry, "rollout_engine", benchmark.engine_spec),
-        "environment": _environment_facts(registry, benchmark.environment),
-        "verifiers": dict(benchmark.verifier_sources),
+        **_acting_facts(benchmark, registry),
         "max_turns": limits.max_turns,
         "timeout_seconds": limits.timeout_seconds,
         # In fixed waves a sampler's last bits depend on what is sampled alongside; a folder's files are not part of its task.
         "wave": limits.n_concurrent if together else None,
         "tasks": benchmark.benchmark_hash if together or brings_tests else None,
+    }
+
+
+def scoring_facts(benchmark: BoundBenchmark, registry: Registry) -> dict[str, Any]:
+    """All that decides how an entry is scored, but for the weights and the seeds; `unidentified` said None.
+
+    Raises:
+        PluginError: a plugin can't be looked up.
+    """
+    return {
+        "tasks": benchmark.benchmark_hash,
+        "split": benchmark.split,
+        "run_every": benchmark.run_every,
+        "num_samples": benchmark.num_samples,
+        "sampling": attrs.asdict(benchmark.sampling),
+        "system_prompt": benchmark.system_prompt,
+        "max_turns": benchmark.max_turns,
+        "model": plugin_facts(registry, "inference_client", benchmark.inference_spec),
+        "metrics": {metric.name: source_hash(metric.plugin) for metric in benchmark.metrics},
+        **_acting_facts(benchmark, registry),
+    }
+
+
+def _acting_facts(benchmark: BoundBenchmark, registry: Registry) -> dict[str, Any]:
+    """Who acts, where, and who judges that."""
+    return {
+        "agent": _agent_facts(registry, benchmark.agent_spec),
+        "engine": plugin_facts(registry, "rollout_engine", benchmark.engine_spec),
+        "environment": _environment_facts(registry, benchmark.environment),
+        "verifiers": dict(benchmark.verifier_sources),
         "rollouts": [source_hash(run_rollout), source_hash(Rollout)],
     }
 

@@ -139,7 +139,13 @@ def _add_run_warnings(
     """With what continued in the runs; without a verdict where they can't carry one."""
     health = {arm.run_id: arm.health for arm in arms if arm.health}
     cut_off = sum((arm.cut_off for arm in arms), Usage())
-    conclusion = attrs.evolve(conclusion, health=health, cut_off=cut_off, selection=_selection(session, arms))
+    conclusion = attrs.evolve(
+        conclusion,
+        health=health,
+        cut_off=cut_off,
+        selection=_selection(session, arms),
+        reused={arm.run_id: arm.reused.experiment_id for arm in arms if arm.reused is not None},
+    )
     conclusion = attrs.evolve(conclusion, settle=_settling_advice(conclusion))
     if session.options.dry:
         conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")

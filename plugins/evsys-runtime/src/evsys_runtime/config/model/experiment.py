@@ -271,6 +271,10 @@ class ExperimentConfig:
     deterministic: bool | None = key(
         "The same bits each time; by default where the backend can promise it.", None
     )
+    reuse_arms: bool = key(
+        "Take arms that an earlier experiment ran exactly as here from the record, instead of running them again.",
+        False,
+    )
     control: ControlConfig | None = key("A noise floor.", None)
     confirm: ConfirmConfig | None = key("A second trial of the winner, which decides.", None)
     select: SelectConfig | None = key("Which checkpoint of each run counts.", None)

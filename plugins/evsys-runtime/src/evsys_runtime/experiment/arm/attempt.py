@@ -27,6 +27,7 @@ from evsys_runtime.experiment.arm.listeners import Listening
 from evsys_runtime.experiment.budget.budget import ArmBudget
 from evsys_runtime.experiment.budget.charges import ScoringCharges
 from evsys_runtime.experiment.lineage.restart_point import RestartPoint
+from evsys_runtime.experiment.reuse.reusable import FoundRun
 from evsys_runtime.experiment.state.session import Session, run_id_of
 from evsys_runtime.experiment.supervision.watchdog import Watchdog, watchdog_of
 from evsys_runtime.logging import record_logger
@@ -59,6 +60,7 @@ class ArmAttempt:
     selected: SelectedCheckpoint | None = None
     best: BestCheckpoint = attrs.field(factory=BestCheckpoint)
     rows: ArmData | None = None
+    reused: FoundRun | None = None
     charges: list[ScoringCharges] = attrs.field(factory=list)
     benchmarks: tuple[BoundBenchmark, ...] = ()
     backend: ArmBackend = attrs.field(init=False)

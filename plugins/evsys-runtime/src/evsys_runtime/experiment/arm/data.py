@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import attrs
 from evsys.errors import DataError, StoreError, boundary
 from evsys.optional import declared
 from evsys.protocols import Algorithm
-from evsys_record.proofs import is_proof
 from evsys_record.run_record import RunRecord
 from evsys_runtime.background import in_background
 from evsys_runtime.config.placeholders import resolve
@@ -24,13 +24,17 @@ from evsys_runtime.data.load import Pull, load_dataset
 from evsys_runtime.data.parse import Shape
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.arm.fingerprints import first_difference, order_of, stages_of
+from evsys_runtime.experiment.lineage.experiments import earlier_index
 from evsys_runtime.experiment.lineage.restart_point import BRANCH
 from evsys_runtime.experiment.lineage.runs import EarlierRun
+from evsys_runtime.experiment.reuse.made_with import MADE_WITH, made_with, why_never
+from evsys_runtime.experiment.reuse.reusable import FoundRun, WantedRun, find_run
 from evsys_runtime.experiment.stages.chain import Start
-from evsys_runtime.experiment.state.identity import arm_identity, plugin_versions
+from evsys_runtime.experiment.state.identity import identity_of_arm, plugin_versions
 from evsys_runtime.experiment.state.roles import ArmRole
 from evsys_runtime.experiment.state.secrets import refuse_secret_rows
 from evsys_runtime.experiment.state.session import Session, run_id_of
+from evsys_runtime.experiment.state.starting_weights import scores_untrained
 from evsys_runtime.experiment.supervision.watchdog import Watchdog
 
 __all__ = ["ArmData", "rows_of"]
@@ -79,8 +83,10 @@ class ArmData:
         benchmarks: of its evaluations.
         warnings: for the result.
         known_as: the identity of earlier attempts.
+        begun: whether earlier attempts trained.
         identity: the hash of all that can change the result, once the rows are loaded.
         earlier: a run of another experiment that was the same.
+        reused: that run, if its result is taken instead of a new one.
     """
 
     session: Session
@@ -90,8 +96,10 @@ class ArmData:
     benchmarks: Sequence[BoundBenchmark]
     warnings: list[str]
     known_as: str | None = None
+    begun: bool = False
     identity: str = ""
     earlier: EarlierRun | None = None
+    reused: FoundRun | None = None
 
     async def load(
         self, algorithm: Algorithm, start: Start, roles: Sequence[ArmRole] = ()
@@ -119,8 +127,13 @@ class ArmData:
                 follow=self.watch.follow,
             )
         self.warnings += data.warnings
-        self._identify(data, start, roles)
-        await self._look_back()
+        why_new = why_never(session.plan, arm, self.benchmarks)
+        made: Mapping[str, str] = {}
+        if why_new is None:
+            selection = session.selection_of(arm)
+            made = await in_background(made_with, session.plan, arm, self.benchmarks, selection)
+        self._identify(data, start, roles, made)
+        await self._look_back(made, why_new)
         await in_background(refuse_secret_rows, data.lines(), session.log_settings.redactor)
         origin = {"source": data.lineage[0], "transforms": list(data.lineage[1:])}
         entry = await in_background(
@@ -133,21 +146,20 @@ class ArmData:
         await in_background(self.record.link_training_data, entry)
         return data
 
-    def _identify(self, data: MaterializedDataset, start: Start, roles: Sequence[ArmRole]) -> None:
+    def _identify(
+        self, data: MaterializedDataset, start: Start, roles: Sequence[ArmRole], made: Mapping[str, str]
+    ) -> None:
         """Record the identity of the run, by its rows, weights and plugins, and compare it with earlier attempts."""
         session, arm = self.session, self.arm
         branch = self.record.facts.get(BRANCH)
         versions = plugin_versions(session.plan.registry, arm.run)
-        self.identity = arm_identity(
-            arm.tree,
-            seed=session.seeds(arm)("run"),
+        self.identity = identity_of_arm(
+            session.plan,
+            arm,
+            self.benchmarks,
             data_hash=data.fingerprint,
             weights=start.weights if branch is None else branch["files"],
-            benchmark_hashes={
-                b.name: b.benchmark_hash or "" for b in self.benchmarks if not is_proof(b.name)
-            },
-            plugin_versions=versions,
-            roles={role.name: role.files for role in roles if role.files is not None},
+            roles=roles,
         )
         if self.known_as not in (None, self.identity):
             raise DataError(
@@ -156,6 +168,7 @@ class ArmData:
             )
         self.record.note(
             identity=self.identity,
+            **{MADE_WITH: made},
             data={
                 "fingerprint": data.fingerprint,
                 "rows": len(data),
@@ -174,9 +187,17 @@ class ArmData:
         self.watch.awaits("data", reference)
         return pulled
 
-    async def _look_back(self) -> None:
-        """Say so where this very run was there before, so that whoever doesn't want it again can stop it."""
+    async def _look_back(self, made: Mapping[str, str], why_new: str | None) -> None:
+        """Find an earlier run with the same identity: reuse it if the experiment asks for that, else report it.
+
+        Args:
+            made: the hashes of `made_with`.
+            why_new: why no earlier run can be reused; None if one can.
+        """
         if self.session.options.dry:
+            return
+        self.reused = await self._on_record(made, why_new)
+        if self.reused is not None:
             return
         self.earlier = await self.session.earlier.find(self.identity)
         if self.earlier is not None:
@@ -191,6 +212,44 @@ class ArmData:
             self.record.note(
                 run_before={"experiment_id": self.earlier.experiment_id, "run_id": self.earlier.run_id}
             )
+
+    async def _on_record(self, made: Mapping[str, str], why_new: str | None) -> FoundRun | None:
+        """The run on record that replaces this one, if the experiment reuses arms."""
+        session, options = self.session, self.session.options
+        if not session.plan.experiment.reuse_arms or self.begun or self.record.facts.get(BRANCH) is not None:
+            return None
+        if options.no_cache:
+            why_new = "everything is to be scored again"
+        elif options.inference_factory is not None:
+            why_new = "an inference_factory scores it"
+        if why_new is not None:
+            if self.arm.weights_of is None:
+                self._warn(f"{run_id_of(self.arm)} isn't looked for on record: {why_new}")
+            return None
+        wanted = WantedRun(
+            run_id=run_id_of(self.arm),
+            identity=self.identity,
+            made_with=made,
+            benchmarks=self.benchmarks,
+            untrained=scores_untrained(session.plan, self.arm),
+        )
+        return await in_background(self._find, wanted)
+
+    def _find(self, wanted: WantedRun) -> FoundRun | None:
+        record, what = self.session.record, "runs to reuse"
+        own, folder = record.experiment_id, record.directory.parent
+        with earlier_index(folder, own, self._warn, wanted=what) as index:
+            try:
+                if index is None:
+                    return None
+                return find_run(index, own, wanted, self.session.audited, self._warn)
+            except (StoreError, sqlite3.Error) as error:
+                self._warn(f"{what} can't be looked up: {error}")
+                return None
+
+    def _warn(self, text: str) -> None:
+        self.session.warnings.append(text)
+        self.session.log.warning("run.not_reused", what=text)
 
     def note_stages(self, data: MaterializedDataset) -> None:
         """Record what the run came to at each stage, and where it departs from what it came to before."""

@@ -116,14 +116,17 @@ def record_superseded(attempt: ArmAttempt, result: RunResult, seconds: float) ->
 
 def _arm_result(attempt: ArmAttempt, result: RunResult, seconds: float) -> ArmResult:
     evaluations = tuple(attempt.scored if attempt.evaluator is None else attempt.evaluator.results)
+    best, reused = attempt.best.place(attempt.record.directory), attempt.reused
+    if reused is not None and reused.result.run is not None:
+        best = reused.result.run.best_checkpoint
     result = attrs.evolve(
         result,
         run_id=run_id_of(attempt.arm),
         evaluations=evaluations,
-        best_checkpoint=attempt.best.place(attempt.record.directory),
+        best_checkpoint=best,
         selected_checkpoint=attempt.selected,
     )
-    return arm_result(
+    made = arm_result(
         attempt.session,
         attempt.arm,
         result,
@@ -136,3 +139,4 @@ def _arm_result(attempt: ArmAttempt, result: RunResult, seconds: float) -> ArmRe
         ),
         warnings=(*attempt.warnings, *attempt.hooks.warnings),
     )
+    return made if reused is None else attrs.evolve(made, reused=reused.source, health=reused.result.health)

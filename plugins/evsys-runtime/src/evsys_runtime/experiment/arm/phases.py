@@ -30,6 +30,7 @@ from evsys_runtime.experiment.arm.result import (
     budget_limited_result,
     stopped_result,
 )
+from evsys_runtime.experiment.arm.reused import take_over
 from evsys_runtime.experiment.arm.rollback import way_back
 from evsys_runtime.experiment.arm.rollouts import training_rollouts
 from evsys_runtime.experiment.arm.run_context import run_context
@@ -57,14 +58,15 @@ async def train_and_evaluate(attempt: ArmAttempt) -> RunResult:
     roles = roles_of(arm, algorithm, attempt.session.plan.project_root)
     rows = attempt.rows = _arm_data(attempt)
     data = await rows.load(algorithm, begins, roles)
+    if rows.reused is not None:
+        return take_over(attempt, rows.reused)
     gone = await _make_up(attempt, algorithm, begins.model, data)
     start = attempt.taken.restored or attempt.restore
     if attempt.trained is not None:  # scoring alone needs no one alongside the model
         roles = ()
     prepared = partial(_prepare, attempt, algorithm, begins.model, data)
     async with prepared(start, roles=roles) as (client, scores, ctx):
-        told = {"rows": len(data), "dropped": dict(data.dropped)}
-        await attempt.hooks.emit("evsys_data_prepared", ctx=ctx, **told)
+        await attempt.hooks.emit("evsys_data_prepared", ctx=ctx, rows=len(data), dropped=dict(data.dropped))
         for step, why in gone.items():
             await scores.evaluator.give_up(step, why)
         if attempt.taken.checkpoint is None:
@@ -118,6 +120,7 @@ def _arm_data(attempt: ArmAttempt) -> ArmData:
         benchmarks=attempt.benchmarks,
         warnings=attempt.warnings,
         known_as=attempt.taken.identity,
+        begun=attempt.taken.step > 0 or attempt.taken.trained is not None,
     )
 
 

@@ -6,6 +6,9 @@ import attrs
 
 from evsys.errors import RunError
 from evsys.types import RunResult
+from evsys_record.encoding import as_tree
+from evsys_record.result_files import made_in
+from evsys_record.run_record import RunRecord
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.lineage.restart_point import RestartPoint
@@ -29,8 +32,11 @@ def taken_as_trained(session: Session, arm: ArmConfig, taken: RestartPoint) -> R
         return taken
     if arm.weights_of == BASE_MODEL:
         return attrs.evolve(taken, trained=RunResult(status="completed", run_id=arm.run_id))
+    result = session.results[arm.weights_of]
     record = session.record.find_run(arm.weights_of)
-    entry = None if record is None else resulting_weights(record, session.results[arm.weights_of])
+    if record is not None and result.reused is not None:
+        record = RunRecord(made_in(record.directory, as_tree(result)))
+    entry = None if record is None else resulting_weights(record, result)
     if entry is None:
         raise RunError(
             f"{arm.run_id} scores the weights that {arm.weights_of} ended with, and that run kept none",

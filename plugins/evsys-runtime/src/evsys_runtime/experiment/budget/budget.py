@@ -270,6 +270,13 @@ class ExperimentBudget:
         limits = {name: getattr(self.limits, name) for name in self.limited}
         self._note("budget.spent", run=run_id, spent=spent, limits=limits)
 
+    def withdraw(self, run_id: str) -> None:
+        """Remove the account of a run that was reused: it used nothing and doesn't count as started."""
+        self._open.pop(run_id, None)
+        if not any(self._accounts[run_id].used.values()):
+            del self._accounts[run_id]
+        self.keep()
+
     def keep(self) -> None:
         """Put on record what is spent by now."""
         self._kept = self._clock.now()
@@ -382,6 +389,10 @@ class ArmBudget:
         """
         if result is not None and not went_back:
             self._whole.add_rework(self._run_id, amounts_of_usage(result.cut_off))
+        if result is not None and result.reused is not None:
+            self._ended = True
+            self._whole.withdraw(self._run_id)
+            return
         self.settle("failed" if result is None else result.status)
 
     def settle(self, status: str) -> None:

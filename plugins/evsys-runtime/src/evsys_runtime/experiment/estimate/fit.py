@@ -56,7 +56,7 @@ def planned_limits(
 
 def _total_of_runs(arm: PlannedArm, field: str) -> float | None:
     amount = 1 if field == "runs" else getattr(arm, field)
-    return None if amount is None else amount * arm.runs
+    return 0.0 if arm.made == 0 else None if amount is None else amount * arm.made
 
 
 def _total_of_evaluations(scoring: PlannedScoring, field: str) -> float | None:

@@ -4,7 +4,7 @@ or paid for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 
 import attrs
@@ -26,6 +26,7 @@ from evsys_runtime.experiment.estimate.design import Designs
 from evsys_runtime.experiment.estimate.fit import planned_limits
 from evsys_runtime.experiment.estimate.neighbours import neighbours
 from evsys_runtime.experiment.estimate.results import Planned, PlannedArm, PlannedScoring
+from evsys_runtime.experiment.estimate.reuse import reused_runs
 from evsys_runtime.experiment.estimate.search import merge_search_arms, planned_search, with_stand_ins
 from evsys_runtime.experiment.estimate.training import Trainings
 from evsys_runtime.experiment.insight.evidence import Evidence
@@ -60,9 +61,13 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         evidence = Evidence(index)
         prices = load_prices(plan.project_root)
         trainings = Trainings(plan, evidence, prices, read_rows=read_rows)
-        arms = trainings.arms()
+        notes: list[str] = []
+        reused: Mapping[str, str] = {}
+        if read_rows:
+            reused = reused_runs(plan, benchmarks, index, trainings=trainings, warnings=notes)
+        arms = [_with_reused(plan, arm, reused) for arm in trainings.arms()]
         scored = (*benchmarks, *_proofs(plan, benchmarks))
-        scorings = [_scoring(plan, benchmark, arms, evidence) for benchmark in scored]
+        scorings = [_scoring(plan, benchmark, arms, evidence, reused=reused) for benchmark in scored]
         found = merge_search_arms(plan, arms)
         doubts = [
             doubt for model in dict.fromkeys(arm.model for arm in arms) for doubt in prices.doubts(model)
@@ -96,6 +101,7 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
             else tuple(neighbours(resolved(), evidence, trainings.fingerprints)),
             warnings=(
                 *plan.warnings,
+                *notes,
                 *(leak_warnings(plan) if read_rows else ()),
                 *doubts,
                 *failure_warnings(plan, index),
@@ -105,7 +111,14 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
 
 
 def _each_run(arms: Sequence[PlannedArm]) -> list[PlannedArm]:
-    return [arm for arm in arms for _ in range(arm.runs)]
+    """An arm once for each of its runs that is made."""
+    return [arm for arm in arms for _ in range(arm.made)]
+
+
+def _with_reused(plan: Plan, arm: PlannedArm, reused: Mapping[str, str]) -> PlannedArm:
+    """An arm with the experiments that its runs are taken from."""
+    runs = [each.run_id for each in plan.arms if each.label == arm.arm]
+    return attrs.evolve(arm, reused=tuple(reused[run_id] for run_id in runs if run_id in reused))
 
 
 def _total[N: (int, float)](arms: Sequence[PlannedArm], value: Callable[[PlannedArm], N | None]) -> N | None:
@@ -123,6 +136,8 @@ def _scoring(
     benchmark: BoundBenchmark,
     arms: Sequence[PlannedArm],
     evidence: Evidence,
+    *,
+    reused: Collection[str],
 ) -> PlannedScoring:
     """How often an entry is scored: untrained, on the way, in the end, and on API models."""
     scored = _scored_arms(plan, benchmark)
@@ -140,7 +155,9 @@ def _scoring(
     )
     if trained is None:
         return planned
-    scorings = trained + _count_untrained(plan, benchmark, scored) + (len(benchmark.models) if scored else 0)
+    scorings = (
+        trained + _count_untrained(plan, benchmark, scored, reused) + (len(benchmark.models) if scored else 0)
+    )
     rollouts = scorings * len(benchmark.tasks) * benchmark.num_samples
     planned = attrs.evolve(planned, scorings=scorings, rollouts=rollouts)
     if benchmark.models or benchmark.inference is not None:
@@ -188,10 +205,16 @@ def _scored_arms(plan: Plan, benchmark: BoundBenchmark) -> list[ArmConfig]:
     return [arm for arm in plan.arms if is_scored(plan, arm, entry)]
 
 
-def _count_untrained(plan: Plan, benchmark: BoundBenchmark, scored: Sequence[ArmConfig]) -> int:
-    """Starting weights are scored once for all arms that have them in common."""
-    arms = [arm for arm in scored if scores_untrained(plan, arm)]
-    return len({untrained_key(arm, benchmark, plan.registry, seeds_of(plan, arm)) for arm in arms})
+def _count_untrained(
+    plan: Plan, benchmark: BoundBenchmark, scored: Sequence[ArmConfig], reused: Collection[str]
+) -> int:
+    """Starting weights are scored once for all arms that have them in common, and not if the scores of one are reused."""
+    keys: dict[bool, set[str]] = {True: set(), False: set()}
+    for arm in scored:
+        if scores_untrained(plan, arm):
+            key = untrained_key(arm, benchmark, plan.registry, seeds_of(plan, arm))
+            keys[arm.run_id in reused].add(key)
+    return len(keys[False] - keys[True])
 
 
 def _rollout_costs(

@@ -34,7 +34,8 @@ class PlannedArm:
     """An arm, or a `stage` of one, with its `runs`, one a repeat; those of `purpose` control are equal runs of the baseline. Numbers are those of one run; what isn't known is None, and `unknown` says why.
 
     `rows` are left to train on, `dropped` says why others aren't. `seconds` and `cost_usd` are of the training alone;
-    `second_models` is what its teacher or reference takes of that money, by role.
+    `second_models` is what its teacher or reference takes of that money, by role. `reused` has, for each run that is taken from the record and
+    so takes nothing, the experiment that made it.
     """
 
     arm: str
@@ -51,7 +52,13 @@ class PlannedArm:
     second_models: Mapping[str, float | None] = attrs.field(factory=dict)
     purpose: Purpose = "candidate"
     stage: str | None = None
+    reused: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+
+    @property
+    def made(self) -> int:
+        """How many of its runs are made."""
+        return self.runs - len(self.reused)
 
 
 @attrs.frozen(kw_only=True)

@@ -83,6 +83,14 @@ class Trainings:
         first = {arm.label: arm for arm in reversed(self._plan.arms)}
         return [self._arm(first[name], count) for name, count in repeats.items()]
 
+    def rows_of(self, arm: ArmConfig, algorithm: Any) -> MaterializedDataset:
+        """The rows of an arm; arms that share them share the object.
+
+        Raises:
+            DataError, StoreError: they can't be read.
+        """
+        return self._dataset(arm, algorithm)[0]
+
     def _arm(self, arm: ArmConfig, runs: int) -> PlannedArm:
         registry, unknown = self._plan.registry, list[str]()
         if arm.weights_of is not None:

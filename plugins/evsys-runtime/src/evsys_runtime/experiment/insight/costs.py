@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from evsys_record import PastRun
+from evsys_record.past import PastRun
 from evsys_runtime.experiment.insight.results import NextStep
 
 __all__ = ["TypicalRun", "per", "rank"]
@@ -31,7 +31,7 @@ def per(worth: float, amount: float | None, unit: float) -> float | None:
 
 @attrs.frozen(kw_only=True)
 class TypicalRun:
-    """The average cost of an experiment's completed runs; US dollars and seconds, None if unknown."""
+    """The average cost of an experiment's own completed runs; US dollars and seconds, None if unknown."""
 
     seconds: float | None
     cost_usd: float | None
@@ -39,7 +39,7 @@ class TypicalRun:
     @classmethod
     def from_runs(cls, runs: Sequence[PastRun]) -> TypicalRun:
         """The average over runs of one experiment."""
-        done = [run for run in runs if run.status == "completed"]
+        done = [run for run in runs if run.status == "completed" and run.reused_from is None]
         seconds = [run.seconds for run in done if run.seconds is not None]
         priced = [run.usage for run in done if run.usage is not None and not run.usage.without_price]
         costs = [each.cost_usd or 0.0 for each in priced]

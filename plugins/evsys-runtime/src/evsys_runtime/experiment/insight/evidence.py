@@ -11,11 +11,11 @@ import attrs
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, EvaluationResult
-from evsys_record import PastExperiment, PastRun, Question, ask
 from evsys_record.files import read_json
-from evsys_record.history import found_by, runs_of
+from evsys_record.history import Question, ask, found_by, runs_of
 from evsys_record.index import Index
 from evsys_record.leaves import arm_leaves, benchmark_leaves
+from evsys_record.past import PastExperiment, PastRun
 from evsys_record.result_trees import read_as
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 
@@ -164,7 +164,7 @@ class Evidence:
     def scorings(self, benchmark_hash: str | None) -> Iterator[PastScoring]:
         """Scorings of these very tasks by models on the way of training or before, the newest first."""
         for arm in self.arms_scored_on(benchmark_hash):
-            for run in arm.runs:
+            for run in (run for run in arm.runs if run.reused_from is None):
                 result = None if run.folder is None else self.result(arm.directory, run.folder)
                 for evaluation in () if result is None else result.evaluations:
                     same = evaluation.benchmark_hash == benchmark_hash and evaluation.model is None

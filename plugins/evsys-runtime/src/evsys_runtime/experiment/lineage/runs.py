@@ -10,10 +10,16 @@ from typing import Any
 import attrs
 
 from evsys_record.files import read_json
+from evsys_record.index import Index
 from evsys_runtime.background import in_background
 from evsys_runtime.experiment.lineage.experiments import earlier_index, query_index
 
-__all__ = ["EarlierRun", "EarlierRuns"]
+__all__ = ["EarlierRun", "EarlierRuns", "runs_known_as"]
+
+_COMPLETED = (
+    "SELECT e.folder, r.run_id, r.folder, r.identity FROM run r JOIN experiment e ON e.id = r.experiment "
+    "WHERE r.state = 'completed' AND NOT e.dry AND e.folder != ? AND r.folder IS NOT NULL AND r.identity IS NOT NULL"
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -31,6 +37,21 @@ class EarlierRun:
             StoreError: it can't be read.
         """
         return read_json(self.directory / "run.json")
+
+
+def runs_known_as(index: Index, identity: str, own: str | None) -> list[EarlierRun]:
+    """The completed runs of an identity in other experiments than `own`, the newest first.
+
+    Raises:
+        StoreError: the index can't be read.
+    """
+    rows = index.rows(f"{_COMPLETED} AND r.identity = ? ORDER BY e.moment DESC", (own or "", identity))
+    return [_earlier_run(index.experiments, *row) for row in rows]
+
+
+def _earlier_run(experiments: Path, experiment: str, run_id: str, folder: str, _identity: str) -> EarlierRun:
+    directory = experiments / experiment / "runs" / folder
+    return EarlierRun(experiment_id=experiment, run_id=run_id, directory=directory)
 
 
 class EarlierRuns:
@@ -55,16 +76,9 @@ class EarlierRuns:
         return (await asyncio.shield(self._found)).get(identity)
 
     def _all(self) -> Mapping[str, EarlierRun]:
-        query = (
-            "SELECT e.folder, r.run_id, r.folder, r.identity FROM run r JOIN experiment e ON e.id = r.experiment "
-            "WHERE r.state = 'completed' AND NOT e.dry AND e.folder != ? ORDER BY e.moment"
-        )
         wanted = "whether a run was there before"
         with earlier_index(self._experiments, self._own, self._tell, wanted=wanted) as index:
-            rows = query_index(index, query, (self._own,), self._tell, wanted=wanted)
-        found = {}
-        for experiment, run_id, folder, identity in rows:
-            if identity is not None and folder is not None:
-                directory = self._experiments / experiment / "runs" / folder
-                found[identity] = EarlierRun(experiment_id=experiment, run_id=run_id, directory=directory)
-        return found
+            rows = query_index(
+                index, f"{_COMPLETED} ORDER BY e.moment", (self._own,), self._tell, wanted=wanted
+            )
+        return {row[3]: _earlier_run(self._experiments, *row) for row in rows}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark
     from evsys_runtime.experiment.state.session import Session
 
-__all__ = ["deviation_on_record", "is_reliable", "known_deviation"]
+__all__ = ["deviation_on_record", "is_reliable", "known_deviation", "recipes_of"]
 
 
 def known_deviation(session: Session, question: Question, earlier: Earlier) -> RunDeviation | None:
@@ -76,7 +76,7 @@ def deviation_on_record(
         if is_reliable(arm)
         and arm.experiment.experiment_id != apart_from
         and any(arm.trained_as(config) for config in configs)
-        for found in _recipes_of(arm, evidence, question, benchmark)
+        for found in recipes_of(arm, evidence, question, benchmark)
     ]
     return run_deviation(question.name, recipes)
 
@@ -91,7 +91,7 @@ def is_reliable(arm: PastArm) -> bool:
     return not disqualifying(marks_of(past))
 
 
-def _recipes_of(
+def recipes_of(
     arm: PastArm, evidence: Evidence, question: Question, benchmark: BoundBenchmark
 ) -> Iterator[RecipeRuns]:
     """The scored runs of an arm on the tasks that all of them have a score of, if there are two."""
@@ -103,6 +103,8 @@ def _recipes_of(
         ):
             continue
         for run in arm.runs:
+            if run.reused_from is not None:  # it counts where it was made
+                continue
             result = None if run.folder is None else evidence.result(arm.directory, run.folder)
             scoring = None if result is None else final_scoring(result, str(entry["name"]))
             found = None if scoring is None else _task_values(scoring, question, benchmark)

@@ -33,7 +33,7 @@ __all__ = [
     "scored_outside_harness",
 ]
 
-OLDER = {"select": {"by": None, "checkpoint": "last"}}
+OLDER = {"select": {"by": None, "checkpoint": "last"}, "reuse_arms": False}
 """The values of keys for experiments that began before the keys existed."""
 
 HINT = "put it back as it was, or begin a new experiment from its checkpoints: evsys resume --fork"

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evsys.errors import ConfigError, StoreError
-from evsys.optional import declared
 from evsys.types import EvaluationResult, ExperimentResult
 from evsys_record.encoding import now
 from evsys_record.experiment_record import ExperimentRecord
@@ -32,6 +31,7 @@ from evsys_runtime.experiment.resume.fork import branch_off
 from evsys_runtime.experiment.resume.unfinished import CONCLUDED
 from evsys_runtime.experiment.stages.next_stage import still_to_come
 from evsys_runtime.experiment.state.arm_sources import add_recorded_arms
+from evsys_runtime.experiment.state.facts import is_simulated
 from evsys_runtime.experiment.state.identity import plugin_versions
 from evsys_runtime.experiment.state.options import Options
 from evsys_runtime.experiment.state.remaining_steps import steps_left
@@ -236,23 +236,15 @@ def _load_rows(
     return loaded[key]
 
 
-def _is_simulated(session: Session, arm: ArmConfig) -> bool:
-    """Whether a run's backend only imitates a model, or its server's does, as the run's record says."""
-    run = session.record.find_run(run_id_of(arm))
-    made = (run.facts.get("backend") if run is not None else None) or {}
-    plugin = session.plan.registry.get("backend", arm.run.backend.kind)
-    return bool(declared(plugin, "simulated", False) or made.get("simulated"))
-
-
 def _share(session: Session) -> None:
     """Let the other runs have the scores that are on record and that runs share."""
     for arm in session.plan.arms:
         taken = session.restart_points.get(run_id_of(arm))
         if taken is None:
             continue
-        done = taken.ended is not None
         scored: Sequence[EvaluationResult] = taken.ended.evaluations if taken.ended else taken.scored
-        if done and _is_simulated(session, arm):
+        run = None if taken.ended is None else session.record.find_run(run_id_of(arm))
+        if run is not None and is_simulated(session.plan, arm, run.facts):
             session.simulated.add(arm.run.backend.kind)
         by_name = {benchmark.name: benchmark for benchmark in session.benchmarks_of(arm)}
         for result in scored:

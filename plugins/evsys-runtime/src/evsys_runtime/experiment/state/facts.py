@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from evsys.optional import declared
 from evsys_record.provenance import collect
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.plan import ArmConfig, Plan
@@ -27,6 +28,7 @@ __all__ = [
     "benchmark_facts",
     "experiment_facts",
     "hidden_overrides",
+    "is_simulated",
     "launch_facts",
     "run_facts",
 ]
@@ -98,6 +100,12 @@ def run_facts(arm: ArmConfig, *, dry: bool) -> dict[str, Any]:
         "dry": dry,
         "deterministic": arm.deterministic,
     }
+
+
+def is_simulated(plan: Plan, arm: ArmConfig, facts: Mapping[str, Any]) -> bool:
+    """Whether a run's backend only imitates a model, or its server's does, as its run.json says."""
+    plugin = plan.registry.get("backend", arm.run.backend.kind)
+    return bool(declared(plugin, "simulated", False) or (facts.get("backend") or {}).get("simulated"))
 
 
 def launch_facts(

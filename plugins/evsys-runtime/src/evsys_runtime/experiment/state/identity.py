@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from evsys import Registry
 from evsys_record.hashing import digest
 from evsys_record.leaves import IGNORED_BACKEND_PARAMS, IGNORED_CLIENT_PARAMS, IGNORED_RUN_KEYS
+from evsys_record.proofs import is_proof
 from evsys_runtime.config.model import RunConfig
 from evsys_runtime.config.roles import ROLES
 from evsys_runtime.data.sources import source_hash
+from evsys_runtime.experiment.state.seeds import seeds_of
 
-__all__ = ["arm_identity", "plugin_versions"]
+if TYPE_CHECKING:
+    from evsys_runtime.config.plan import ArmConfig, Plan
+    from evsys_runtime.evaluation.benchmarks import BoundBenchmark
+    from evsys_runtime.experiment.state.roles import ArmRole
+
+__all__ = ["arm_identity", "identity_of_arm", "plugin_versions"]
 
 
 def arm_identity(
@@ -48,6 +55,36 @@ def arm_identity(
             "benchmarks": dict(benchmark_hashes),
             "plugins": dict(plugin_versions),
         }
+    )
+
+
+def identity_of_arm(
+    plan: Plan,
+    arm: ArmConfig,
+    benchmarks: Sequence[BoundBenchmark],
+    *,
+    data_hash: str,
+    weights: Mapping[str, object] | None,
+    roles: Sequence[ArmRole] = (),
+) -> str:
+    """The identity of an arm of a plan.
+
+    Args:
+        plan: whose arm it is.
+        arm: the arm.
+        benchmarks: what it is scored on.
+        data_hash: the fingerprint of its rows.
+        weights: what tells its starting weights from others; None for those of the base model.
+        roles: its second models.
+    """
+    return arm_identity(
+        arm.tree,
+        seed=seeds_of(plan, arm)("run"),
+        data_hash=data_hash,
+        weights=weights,
+        benchmark_hashes={b.name: b.benchmark_hash or "" for b in benchmarks if not is_proof(b.name)},
+        plugin_versions=plugin_versions(plan.registry, arm.run),
+        roles={role.name: role.files for role in roles if role.files is not None},
     )
 
 

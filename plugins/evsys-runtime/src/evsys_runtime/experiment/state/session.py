@@ -32,7 +32,7 @@ from evsys_runtime.experiment.supervision.interrupts import interruption
 from evsys_runtime.experiment.supervision.watchdog import Watchdog
 from evsys_runtime.logging import LogSettings
 
-__all__ = ["ArmSource", "Session", "run_id_of"]
+__all__ = ["ArmSource", "Session", "bound_for", "run_id_of"]
 
 
 class ArmSource(Protocol):
@@ -58,6 +58,29 @@ def run_id_of(arm: ArmConfig) -> str:
     return arm.run_id
 
 
+def bound_for(
+    plan: Plan, arm: ArmConfig, benchmarks: Sequence[BoundBenchmark], harness: Harness | None = None
+) -> tuple[BoundBenchmark, ...]:
+    """The entries that an arm is scored on, each in the run's harness unless the entry names its own.
+
+    Args:
+        plan: the plan of the arm.
+        arm: the arm.
+        benchmarks: the bound entries of the plan.
+        harness: replaces the run's harness.
+    """
+    harness = harness or run_harness(plan.registry, arm.run)
+    scored = _scored_on(plan, arm, benchmarks)
+    return tuple(with_harness(bound, entry, harness, plan.registry) for entry, bound in scored)
+
+
+def _scored_on(
+    plan: Plan, arm: ArmConfig, benchmarks: Sequence[BoundBenchmark]
+) -> list[tuple[BenchmarkConfig, BoundBenchmark]]:
+    entries = zip(plan.experiment.metadata.benchmarks, benchmarks, strict=True)
+    return [(entry, bound) for entry, bound in entries if is_scored(plan, arm, entry)]
+
+
 @attrs.define(kw_only=True, eq=False)
 class Session:
     """The state shared by the arms of one experiment. Nothing here is global: two sessions in one process don't
@@ -68,7 +91,8 @@ class Session:
     scores of starting weights by the facts that they depend on, so each is made once. `compared` does the same for
     API models, which the first arm to get there evaluates. `simulated` has the backends that only imitate a model.
     `runs_on_file` is the number of runs with scores that the ledger of looks has of it. `repeated` has
-    the arms reported as repetitions of earlier runs, each with its earlier experiment. `budget` has the limits, None without any; `budgets` has the part of each started arm. `watched` has the watchdog of each arm
+    the arms reported as repetitions of earlier runs, each with its earlier experiment. `audited` counts the differing
+    checks of the audit of each experiment with reusable runs. `budget` has the limits, None without any; `budgets` has the part of each started arm. `watched` has the watchdog of each arm
     under way. `earlier` knows the runs of other experiments. `restart_points` has those of earlier attempts, by
     run, if the experiment is resumed, and `datasets` are rows that were loaded already. `stopping` says why running
     arms are ended, if one of them failed and `fail_fast` is set; `down` why they have failed, if a service that
@@ -96,6 +120,7 @@ class Session:
     scores_outside_harness: bool = False
     runs_on_file: int = 0
     repeated: set[tuple[str, str]] = attrs.field(factory=set)
+    audited: dict[str, int] = attrs.field(factory=dict)
     watched: dict[str, Watchdog] = attrs.field(factory=dict)
     budgets: dict[str, ArmBudget] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
@@ -112,12 +137,8 @@ class Session:
         The proof of an entry that both selects and decides comes last.
         """
         selection = self.selection_of(arm)
-        harness = run_harness(self.plan.registry, arm.run)
-        if self.scores_outside_harness:
-            harness = Harness(agent=arm.run.agent)
-        scored = tuple(
-            with_harness(bound, entry, harness, self.plan.registry) for entry, bound in self.scored_on(arm)
-        )
+        harness = Harness(agent=arm.run.agent) if self.scores_outside_harness else None
+        scored = bound_for(self.plan, arm, self.benchmarks, harness)
         if arm.purpose == "confirm" and deciding_entry(self.plan) != selection.scored_again:
             return scored
         return (*scored, *proofs_of(selection, scored))
@@ -137,8 +158,7 @@ class Session:
 
     def scored_on(self, arm: ArmConfig) -> list[tuple[BenchmarkConfig, BoundBenchmark]]:
         """The entries that this arm is scored on, whoever acts, as the file has them and as they are bound."""
-        entries = zip(self.plan.experiment.metadata.benchmarks, self.benchmarks, strict=True)
-        return [(entry, bound) for entry, bound in entries if is_scored(self.plan, arm, entry)]
+        return _scored_on(self.plan, arm, self.benchmarks)
 
     @property
     def concurrent_arms(self) -> int:

@@ -17,7 +17,7 @@ from evsys.types import (
     LookSeries,
     NoiseFloor,
 )
-from evsys_record.marks import HACKING_SUSPECTED, QUESTION_CHANGED, labels, series_marks
+from evsys_record.marks import HACKING_SUSPECTED, QUESTION_CHANGED, labels, reused_label, series_marks
 from evsys_record.text import listed, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
@@ -53,13 +53,17 @@ __all__ = [
 
 
 def verdict_line(conclusion: Conclusion) -> str:
-    """One line: the verdict and why, marked if a backend imitates the model, a guard suspects reward hacking, tasks were trained on, or the question was changed."""
+    """One line: the verdict and why, with its marks: a simulated model, suspected reward hacking, leaked tasks, a changed question, reused
+    runs.
+    """
     imitated, suspected = (conclusion.extra.get(name) for name in ("simulated_by", HACKING_SUSPECTED))
     mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
     mark += f" (reward hacking suspected in {listed(suspected)})" if suspected else ""
     leaked = conclusion.extra.get("leaked") if conclusion.verdict != "INVALID" else None
     mark += f" ({leaked:.0%} of the tasks were trained on)" if leaked else ""
     mark += f" ({QUESTION_CHANGED})" if conclusion.question_changed else ""
+    if conclusion.reused:
+        mark += f" ({reused_label(dict.fromkeys(conclusion.reused.values()))})"
     return f"{conclusion.verdict or 'NO VERDICT'}{_subject(conclusion)}{mark}{_look(conclusion)}: {conclusion.reason}"
 
 
@@ -183,6 +187,8 @@ def run_markdown(arm: ArmResult) -> str:
         f"Status {arm.status}, {arm.run.steps if arm.run else 0} steps, {arm.seconds:.1f} s.",
         "",
     ]
+    if arm.reused is not None:
+        lines += [f"Reused: it is {arm.reused.run_id} of {arm.reused.experiment_id}.", ""]
     if arm.failure is not None:
         lines += [f"{arm.failure.boundary}: {arm.failure.placed}", ""]
     if arm.run is not None and arm.run.stop_reason:
@@ -211,6 +217,9 @@ def _head(result: ExperimentResult, conclusion: Conclusion, hypothesis: str | No
     if conclusion.looks is not None:
         line = look_line(conclusion.looks)
         lines += [f"{line[0].upper()}{line[1:]}.", ""]
+    if conclusion.reused:
+        runs = [f"`{run_id}` of {source}" for run_id, source in conclusion.reused.items()]
+        lines += [f"Reused from the record, not trained again: {', '.join(runs)}.", ""]
     return [*lines, f"Hypothesis: {hypothesis}", ""] if hypothesis else lines
 
 
