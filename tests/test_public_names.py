@@ -68,7 +68,7 @@ def test_what_type_checkers_see_is_what_is_there():
         for node in guarded.body
         for alias in node.names
     }
-    homes = {name: f"evsys_runtime.{home}" for name, home in evsys_runtime._HOME.items()}
+    homes = {name: f"evsys_runtime{home}" for name, home in evsys_runtime._HOME.items()}
     assert seen == homes
     assert sorted(homes) == sorted(evsys_runtime.__all__)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from evsys._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evsys_conformance.checks.agent import AgentConformance
@@ -60,39 +62,34 @@ __all__ = [
 ]
 
 _HOME = {
-    "AgentConformance": "checks.agent",
-    "AlgorithmConformance": "checks.algorithm",
-    "AmbientConformance": "checks.callback",
-    "BackendConformance": "checks.backend",
-    "CallbackConformance": "checks.callback",
-    "CommandConformance": "checks.command",
-    "DataStoreConformance": "checks.data_store",
-    "DeployerConformance": "checks.deployer",
-    "EntryConformance": "checks.entry",
-    "EnvironmentConformance": "checks.environment",
-    "FakeCall": "fakes",
-    "FakeModel": "fakes",
-    "InferenceClientConformance": "checks.inference_client",
-    "LauncherConformance": "checks.launcher",
-    "LogStoreConformance": "checks.log_store",
-    "LossConformance": "checks.loss",
-    "MetricConformance": "checks.metric",
-    "PluginConformance": "checks.plugin",
-    "RendererConformance": "checks.renderer",
-    "RolloutEngineConformance": "checks.rollout_engine",
-    "SearchConformance": "checks.search",
-    "TransformConformance": "checks.transform",
-    "VerifierConformance": "checks.verifier",
-    "breach": "findings",
-    "check": "declare",
-    "require": "findings",
-    "tool_call": "fakes",
+    "AgentConformance": ".checks.agent",
+    "AlgorithmConformance": ".checks.algorithm",
+    "AmbientConformance": ".checks.callback",
+    "BackendConformance": ".checks.backend",
+    "CallbackConformance": ".checks.callback",
+    "CommandConformance": ".checks.command",
+    "DataStoreConformance": ".checks.data_store",
+    "DeployerConformance": ".checks.deployer",
+    "EntryConformance": ".checks.entry",
+    "EnvironmentConformance": ".checks.environment",
+    "FakeCall": ".fakes",
+    "FakeModel": ".fakes",
+    "InferenceClientConformance": ".checks.inference_client",
+    "LauncherConformance": ".checks.launcher",
+    "LogStoreConformance": ".checks.log_store",
+    "LossConformance": ".checks.loss",
+    "MetricConformance": ".checks.metric",
+    "PluginConformance": ".checks.plugin",
+    "RendererConformance": ".checks.renderer",
+    "RolloutEngineConformance": ".checks.rollout_engine",
+    "SearchConformance": ".checks.search",
+    "TransformConformance": ".checks.transform",
+    "VerifierConformance": ".checks.verifier",
+    "breach": ".findings",
+    "check": ".declare",
+    "require": ".findings",
+    "tool_call": ".fakes",
 }
 
 
-def __getattr__(name: str) -> Any:
-    from importlib import import_module
-
-    if name in _HOME:
-        return globals().setdefault(name, getattr(import_module(f"{__name__}.{_HOME[name]}"), name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(__name__, _HOME)

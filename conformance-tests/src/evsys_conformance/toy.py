@@ -74,7 +74,7 @@ def as_dataset(data: Any, shape: str) -> Any:
 
 def _typed_row(row: Mapping[str, Any], shape: str, index: int) -> Any:
     try:
-        from evsys_runtime.data.parse import RowProblem, parse_row
+        from evsys_runtime import RowProblem, parse_row
     except ImportError:
         breach("rows with columns need evsys-runtime", wanted="pip install 'evsys-conformance[train]'")
     try:

@@ -12,7 +12,7 @@ from evsys_record.events import EVENTS
 from evsys_record.slugs import slug
 
 if TYPE_CHECKING:
-    from evsys_record.reader import Line
+    from evsys_record import Line
 
 __all__ = ["Board", "RunState"]
 

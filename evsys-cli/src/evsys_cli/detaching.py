@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from evsys_runtime import echo
 from evsys_runtime.commands import print_json_line
-from evsys_runtime.terminal import echo
 
 __all__ = ["OUTPUT", "detach", "detach_options", "full_option"]
 

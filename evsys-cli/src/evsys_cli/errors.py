@@ -10,8 +10,7 @@ import click
 
 from evsys.errors import ConfigError, DataError, EvsysError, Problem
 from evsys_cli.output import telling
-from evsys_runtime.commands import print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo, print_json
 
 if TYPE_CHECKING:
     from evsys_record.secrets import Redactor

@@ -12,7 +12,8 @@ from evsys_record.text import status_words
 from evsys_runtime.experiment.verdict.tables import number, signed_text
 
 if TYPE_CHECKING:
-    from evsys_record.past import History, NearArm, PastEvaluation, PastExperiment, PastRun
+    from evsys_record import History, PastExperiment, PastRun
+    from evsys_record.past import NearArm, PastEvaluation
 
 __all__ = ["history_lines", "interval"]
 

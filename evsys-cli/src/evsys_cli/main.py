@@ -152,7 +152,7 @@ def _explain(arguments: list[str], kind: str, message: str, code: int) -> None:
     """With `--json`, print a document instead of a result, for endings that are not errors of evsys."""
     if "--json" in arguments:
         from evsys_cli.output import telling
-        from evsys_runtime.commands import print_json
+        from evsys_runtime import print_json
 
         facts: dict[str, object] = {
             "type": kind,

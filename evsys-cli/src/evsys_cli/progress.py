@@ -9,7 +9,8 @@ import click
 
 from evsys_cli.output import telling
 from evsys_record.text import visible
-from evsys_runtime.terminal import echo, takes_colours
+from evsys_runtime import echo
+from evsys_runtime.terminal import takes_colours
 
 __all__ = ["PLAIN_SECONDS", "REDRAW_SECONDS", "Progress"]
 

@@ -14,8 +14,8 @@ import attrs
 from evsys_cli.detaching import OUTPUT
 from evsys_cli.json_lines import print_done, print_launched
 from evsys_cli.output import for_terminal, telling, terminal_width
+from evsys_runtime import echo
 from evsys_runtime.commands import write_outputs_to
-from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys.types import ExperimentResult

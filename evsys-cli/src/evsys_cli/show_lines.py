@@ -18,7 +18,8 @@ from evsys_runtime.experiment.verdict.selection import checkpoint_words
 from evsys_runtime.experiment.verdict.tables import number
 
 if TYPE_CHECKING:
-    from evsys_record.past import PastExperiment, RecordFile, Shown, ShownRun
+    from evsys_record import PastExperiment
+    from evsys_record.past import RecordFile, Shown, ShownRun
 
 __all__ = ["run_lines", "shown_lines"]
 

@@ -34,11 +34,7 @@ SURFACE = {
     "evsys_runtime.data.parse": "parse_rows",
     "evsys_runtime.experiment": """Benchmark EvsysStore Experiment InferenceFactory Sweep TrainFn arun_experiment
         run_experiment schema_for""",
-    "evsys_runtime.losses": "loss",
-    "evsys_runtime.data.workspace": "Workspace",
-    "evsys_runtime.training.algorithm": "BaseAlgorithm",
-    "evsys_runtime.training.loop": "TrainingLoop",
-    "evsys_runtime.training.params": "TrainingParams",
+    "evsys_runtime": "BaseAlgorithm TrainingLoop TrainingParams Workspace loss",
 }
 SUBMODULES = {
     "algorithms": "DPO OPD RL SDFT SFT BaseAlgorithm",

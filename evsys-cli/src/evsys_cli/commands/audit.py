@@ -8,9 +8,8 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import experiment_meant
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
 
 __all__ = ["audit"]
 
@@ -31,7 +30,7 @@ def audit(experiment: str, *, save: bool, records: Path | None, as_json: bool) -
     """
     from evsys_record.audits import save_audit
     from evsys_record.result_trees import result_tree
-    from evsys_runtime.audit.auditing import audit_experiment
+    from evsys_runtime import audit_experiment
 
     with experiment_meant(experiment, records) as (index, wanted, _):
         folder = index.experiments / wanted

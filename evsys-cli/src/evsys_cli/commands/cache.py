@@ -11,9 +11,8 @@ import click
 
 from evsys_cli.lazy import GuidedGroup
 from evsys_cli.records import experiment_meant
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import experiment_names, project_folder
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_record.lookups import Lookup
@@ -96,7 +95,7 @@ def _folder(record: str) -> Path:
 
 
 def _results() -> ResultStore:
-    from evsys_runtime.data.workspace import Workspace
+    from evsys_runtime import Workspace
 
     return Workspace(project_folder()).results()
 

@@ -10,9 +10,8 @@ import click
 
 from evsys_cli.output import for_terminal, telling, terminal_width
 from evsys_cli.records import indexed
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys_record.index import Index

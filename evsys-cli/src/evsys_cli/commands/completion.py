@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo
 
 __all__ = ["completion"]
 

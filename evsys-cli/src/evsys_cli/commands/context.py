@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_cli.records import indexed, project_of
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import records_folder, records_option
-from evsys_runtime.commands import compact_json, json_option, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime.commands import compact_json
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.insight.results import Context

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from evsys_cli.records import experiment_meant
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
-from evsys_runtime.commands import json_option, json_or_text, named_texts, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime.commands import json_or_text, named_texts
 
 __all__ = ["extend", "pause", "set_value", "stop", "unpause"]
 
@@ -122,7 +122,7 @@ def _send(
     as_json: bool,
 ) -> None:
     """Send a request, and print its effect."""
-    from evsys_record.control import ControlError, send_request
+    from evsys_record import ControlError, send_request
 
     with experiment_meant(experiment, records) as (index, wanted, _):
         folder = index.experiments / wanted

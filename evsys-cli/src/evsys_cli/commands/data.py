@@ -12,8 +12,8 @@ import click
 from evsys_cli.lazy import GuidedGroup
 from evsys_cli.progress import Progress
 from evsys_record.text import visible
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo, takes_colours
+from evsys_runtime import echo, json_option, print_json
+from evsys_runtime.terminal import takes_colours
 
 if TYPE_CHECKING:
     from evsys_runtime.data.contamination import BenchmarkCheck, DataCheck, DatasetCheck, FlaggedTask

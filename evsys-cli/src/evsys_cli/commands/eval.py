@@ -11,12 +11,13 @@ import click
 
 from evsys_cli.lazy import GuidedGroup
 from evsys_cli.output import for_terminal
-from evsys_runtime.commands import json_option, named_texts, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo, json_option, print_json
+from evsys_runtime.commands import named_texts
 
 if TYPE_CHECKING:
     from evsys.types import ArmResult, Usage
-    from evsys_runtime.config.model import BenchmarkConfig, PluginSpec
+    from evsys_runtime import BenchmarkConfig
+    from evsys_runtime.config.model import PluginSpec
     from evsys_runtime.experiment.evaluated_models import BaseModel, NamedClient, SavedModel
 
 __all__ = ["benchmark", "evaluate"]
@@ -229,7 +230,7 @@ def _base_model(model: str, backend: PluginSpec, renderer: str | None) -> BaseMo
 
 
 def _entry(name: str, options: Mapping[str, Any]) -> BenchmarkConfig:
-    from evsys_runtime.config.model import BenchmarkConfig
+    from evsys_runtime import BenchmarkConfig
 
     keys = ("metrics", "num_samples", "max_tokens", "temperature", "limit", "n_concurrent", "system_prompt")
     where: dict[str, Any] = {"path": str(Path(name).absolute())} if Path(name).exists() else {"name": name}

@@ -10,14 +10,12 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import indexed
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import records_folder, records_option
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
-    from evsys_record.history import Question
+    from evsys_record import History, Question
     from evsys_record.index import Index
-    from evsys_record.past import History
     from evsys_runtime.config.plan import Plan
 
 __all__ = ["history"]
@@ -69,9 +67,9 @@ def history(
 
     With --near, lists experiments with an arm similar to one of CONFIG: those with the same model, data and algorithm first, then by the number of differences. Repeat an option to match any of its values. Dry runs are not listed. See `evsys show EXPERIMENT` for the details of one.
     """
+    from evsys_record import Question, ask
     from evsys_record.evaluations import with_evaluations
     from evsys_record.experiment_names import experiment_called
-    from evsys_record.history import Question, ask
 
     if near is not None and (options["runs"] or options["sort"] or options["reverse"]):
         raise click.UsageError("--near lists experiments, the nearest first: no --runs, --sort, --reverse.")
@@ -110,7 +108,8 @@ def _question_from(
     *, since: str | None, limit: int | None, sort: str | None, most: int, **given: Any
 ) -> dict[str, Any]:
     """Build a question from the options; an unknown word is refused with a list of the known ones."""
-    from evsys_record.history import OUTCOMES, SORTS, moment_of
+    from evsys_record import moment_of
+    from evsys_record.history import OUTCOMES, SORTS
     from evsys_record.past import RUN_STATUSES
 
     _choice("--status", given["statuses"], RUN_STATUSES)
@@ -133,7 +132,7 @@ def _choice(option: str, values: Sequence[str], known: Sequence[str]) -> None:
 
 def _print(found: History, question: Question, index: Index) -> None:
     from evsys_cli.history_tables import history_lines
-    from evsys_record.history import Question, ask
+    from evsys_record import Question, ask
 
     if not found.total and not found.evaluations:
         there = ask(index, Question(runs=question.runs, limit=0)).total

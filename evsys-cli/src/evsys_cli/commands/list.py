@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evsys_runtime.commands import column_lines, json_option, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo, json_option, print_json
+from evsys_runtime.commands import column_lines
 
 if TYPE_CHECKING:
     from evsys import Registry

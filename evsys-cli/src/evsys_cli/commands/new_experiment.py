@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo
 
 __all__ = ["new_experiment"]
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo, json_option, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

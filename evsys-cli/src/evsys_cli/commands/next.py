@@ -10,9 +10,9 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import indexed
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import records_folder, records_option
-from evsys_runtime.commands import json_option, json_text, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime.commands import json_text
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.insight.results import Next

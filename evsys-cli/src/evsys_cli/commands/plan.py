@@ -8,8 +8,7 @@ import click
 
 from evsys_cli.output import for_terminal, telling, terminal_width
 from evsys_cli.records import indexed
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo, json_option, print_json
 
 __all__ = ["plan"]
 

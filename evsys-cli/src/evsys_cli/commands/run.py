@@ -8,7 +8,7 @@ import click
 
 from evsys_cli.detaching import detach as start_detached
 from evsys_cli.detaching import detach_options, full_option
-from evsys_runtime.commands import json_option
+from evsys_runtime import json_option
 
 __all__ = ["run"]
 

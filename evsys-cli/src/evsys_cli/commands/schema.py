@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from evsys_runtime import echo
 from evsys_runtime.commands import json_text
-from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
     from evsys import Registry

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo, json_option, print_json
 
 if TYPE_CHECKING:
     from evsys_runtime.config.plan import Plan

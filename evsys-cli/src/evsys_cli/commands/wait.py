@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_cli.records import experiment_meant
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
-    from evsys_record.reader import Experiment
+    from evsys_record import Experiment
     from evsys_record.waited import Waited
 
 __all__ = ["wait"]
@@ -48,7 +47,7 @@ def wait(
     With --for, return at that event as well. The number of the last event that was seen is printed: pass it to --after to
     continue from there. Exits with 124 after --timeout, and with 1 if the experiment's process is gone.
     """
-    from evsys_record.reader import Experiment
+    from evsys_record import Experiment
     from evsys_record.result_trees import result_tree
 
     with experiment_meant(experiment, records) as (index, wanted, _):

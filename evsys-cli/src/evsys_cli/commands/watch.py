@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.records import experiment_meant
+from evsys_runtime import echo
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
-from evsys_runtime.terminal import echo
 
 if TYPE_CHECKING:
-    from evsys_record.reader import Experiment
+    from evsys_record import Experiment
 
 __all__ = ["watch"]
 
@@ -29,7 +29,7 @@ def watch(experiment: str, *, records: Path | None, as_json: bool) -> None:
     Works from any terminal, also on an experiment that another process runs or that has ended. Ctrl-C ends the view and
     leaves the experiment alone. Without a terminal, events are printed as they happen.
     """
-    from evsys_record.reader import Experiment
+    from evsys_record import Experiment
 
     with experiment_meant(experiment, records) as (index, wanted, _):
         found = Experiment(index.experiments / wanted)

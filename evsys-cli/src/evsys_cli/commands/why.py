@@ -8,9 +8,8 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import experiment_meant
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option, run_names
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
 
 __all__ = ["why"]
 

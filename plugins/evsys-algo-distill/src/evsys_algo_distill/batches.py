@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evsys.types import Datum, TrainingBatch
-from evsys_runtime.training.trajectories import to_datum
+from evsys_runtime import to_datum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

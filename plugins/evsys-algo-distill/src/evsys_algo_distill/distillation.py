@@ -13,10 +13,10 @@ from evsys.errors import AlgorithmError
 from evsys.types import TrainingBatch, Usage
 from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.params import DistillationParams
+from evsys_runtime import Band, BaseAlgorithm
 from evsys_runtime.accounting.metering import unmetered
-from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.asking import used
-from evsys_runtime.training.bands import STEEP, Band
+from evsys_runtime.training.bands import STEEP
 from evsys_runtime.training.retreat import OTHER_SAMPLES
 from evsys_runtime.training.role_usage import RoleUsage
 from evsys_runtime.training.sequences import DropReport

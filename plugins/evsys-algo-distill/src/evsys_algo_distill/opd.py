@@ -14,7 +14,7 @@ from evsys.optional import declared
 from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.distillation import Distillation
 from evsys_algo_distill.params import OPDParams
-from evsys_runtime.training.bands import Band
+from evsys_runtime import Band
 
 if TYPE_CHECKING:
     import numpy as np

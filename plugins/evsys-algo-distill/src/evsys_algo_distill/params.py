@@ -7,7 +7,7 @@ from typing import ClassVar
 import attrs
 
 from evsys import option
-from evsys_runtime.training.params import TrainingParams
+from evsys_runtime import TrainingParams
 from evsys_runtime.training.rollout_params import RolloutParams
 
 __all__ = ["COOKBOOK", "ON_POLICY", "DistillationParams", "OPDParams"]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from evsys.types import SamplingParams, Score
 from evsys_algo_distill.answers import Answer, Answers
+from evsys_runtime import run_groups
 from evsys_runtime.training.retreat import OTHER_SAMPLES
 from evsys_runtime.training.rollout_groups import (
     Group,
     learnable,
     nothing_learnable,
     out_of_turns,
-    run_groups,
     shares,
     spent,
 )

@@ -20,8 +20,8 @@ from evsys.types import Message, TrainingBatch
 from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.distillation import Distillation
 from evsys_algo_distill.params import COOKBOOK, DistillationParams
+from evsys_runtime import Band
 from evsys_runtime.accounting.metering import unmetered
-from evsys_runtime.training.bands import Band
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer, SamplingClient

@@ -18,9 +18,8 @@ from evsys.types import ChatMessagesRow, TrainingBatch
 from evsys_algo_dpo.losses import preference_loss
 from evsys_algo_dpo.pairs import RenderedPair, render_pairs
 from evsys_algo_dpo.reference import References, ask, from_text, to_text
-from evsys_runtime.training.algorithm import BaseAlgorithm
-from evsys_runtime.training.bands import GRADIENT, UNLIKELY, Band
-from evsys_runtime.training.params import TrainingParams
+from evsys_runtime import Band, BaseAlgorithm, TrainingParams
+from evsys_runtime.training.bands import GRADIENT, UNLIKELY
 from evsys_runtime.training.role_usage import RoleUsage
 from evsys_runtime.training.sequences import DropReport
 from evsys_runtime.training.trained_by import kind_of

@@ -19,8 +19,7 @@ from evsys import current_registry
 from evsys.types import TrainingBatch, Usage
 from evsys_algo_rl.bands import BANDS
 from evsys_algo_rl.params import BUILTIN_SETTINGS, GuardParams, RLParams
-from evsys_runtime.training.algorithm import BaseAlgorithm
-from evsys_runtime.training.bands import Band
+from evsys_runtime import Band, BaseAlgorithm
 from evsys_runtime.training.retreat import HEALTHY, OTHER_SAMPLES
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ class RL(BaseAlgorithm):
         """Run the tasks at some positions of the data's order, and judge each group when it is whole."""
         from evsys.types import SamplingParams
         from evsys_algo_rl.groups import judge
-        from evsys_runtime.training.rollout_groups import run_groups
+        from evsys_runtime import run_groups
 
         config, version = self.config, snapshot.version
         groups = run_groups(
@@ -332,7 +331,7 @@ class RL(BaseAlgorithm):
                 current_registry().find("verifier", guard.verifier)
             else:
                 from evsys_algo_rl.guard_benchmark import benchmark_path
-                from evsys_runtime.data.scope import current_scope
+                from evsys_runtime import current_scope
 
                 benchmark_path(str(guard.benchmark), current_scope().project_root)
         except PluginError as error:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from evsys_runtime.training.bands import STEEP, Band
+from evsys_runtime import Band
+from evsys_runtime.training.bands import STEEP
 
 __all__ = ["BANDS"]
 

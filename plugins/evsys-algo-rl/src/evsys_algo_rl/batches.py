@@ -11,8 +11,8 @@ import numpy as np
 from evsys.types import Datum
 from evsys_algo_rl.advantages import advantages
 from evsys_algo_rl.aggregation import token_shares
-from evsys_runtime.losses.policy import PolicyObjective
-from evsys_runtime.training.trajectories import Trajectory, to_data, to_datum
+from evsys_runtime import PolicyObjective, to_datum
+from evsys_runtime.training.trajectories import Trajectory, to_data
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

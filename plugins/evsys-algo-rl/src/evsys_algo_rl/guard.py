@@ -14,7 +14,7 @@ from evsys.errors import DataError, EvsysError
 from evsys.types import GuardResult, NoScore, Score, Usage, VerifierSpec
 from evsys_algo_rl.gap_test import GapTest
 from evsys_algo_rl.guard_benchmark import guard_benchmark
-from evsys_runtime.background import in_background
+from evsys_runtime import in_background
 from evsys_runtime.evaluation.verify import (
     BoundVerifier,
     bound_verifiers,

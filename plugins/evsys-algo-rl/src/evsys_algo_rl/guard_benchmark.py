@@ -11,13 +11,12 @@ import numpy as np
 from evsys.errors import DataError
 from evsys.types import SamplingParams
 from evsys_record.task_contents import share_in_common
+from evsys_runtime import current_scope, run_groups
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.data.benchmark import load_tasks
-from evsys_runtime.data.scope import current_scope
 from evsys_runtime.data.stored_data import find_benchmark
 from evsys_runtime.data.task_contents import task_contents
 from evsys_runtime.evaluation.verify import bound_verifiers, unjudgeable
-from evsys_runtime.training.rollout_groups import run_groups
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from attrs import validators
 
 from evsys import option
 from evsys_algo_rl.aggregation import AGGREGATIONS
-from evsys_runtime.training.params import TrainingParams
+from evsys_runtime import TrainingParams
 from evsys_runtime.training.rollout_params import RolloutParams
 
 __all__ = ["OVERLONG", "GuardParams", "RLParams"]

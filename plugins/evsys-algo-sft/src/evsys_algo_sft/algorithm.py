@@ -18,9 +18,8 @@ import attrs
 from evsys import option
 from evsys.types import ChatMessagesRow, TrainingBatch
 from evsys_algo_sft.sequences import RenderedRow, RenderReport, mean_nll, render_rows
-from evsys_runtime.training.algorithm import BaseAlgorithm
-from evsys_runtime.training.bands import GRADIENT, UNLIKELY, Band
-from evsys_runtime.training.params import TrainingParams
+from evsys_runtime import Band, BaseAlgorithm, TrainingParams
+from evsys_runtime.training.bands import GRADIENT, UNLIKELY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,7 +133,7 @@ class SFT(BaseAlgorithm):
     async def _holdout_mask(self, ctx: RunContext, numbers: Sequence[int]) -> NDArray[np.bool_]:
         """Which of the rows with these `numbers` are kept out; warns if they are not as they should be."""
         from evsys_algo_sft.held_out import MOST_SEARCHED, copies_trained, kept_out
-        from evsys_runtime.background import in_background
+        from evsys_runtime import in_background
         from evsys_runtime.data.row_contents import message_digest
 
         wanted = self.config.held_out

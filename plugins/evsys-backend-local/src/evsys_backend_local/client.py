@@ -33,8 +33,7 @@ from evsys_backend_local.engine.state import load_state, save_state
 from evsys_backend_local.engine.trainable import Trainable
 from evsys_backend_local.models.resolve import shared_base
 from evsys_backend_local.sampling import LocalSamplingClient, SampleQueue, torn_down
-from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss
-from evsys_runtime.rendering.resolve import load_renderer
+from evsys_runtime import BUILTIN_LOSSES, compute_loss, load_renderer
 
 __all__ = ["LocalTrainingClient"]
 

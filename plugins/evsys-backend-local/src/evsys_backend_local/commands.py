@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from evsys_runtime.commands import column_lines, json_option, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo, json_option, print_json
+from evsys_runtime.commands import column_lines
 
 if TYPE_CHECKING:
     from evsys_backend_local.models.catalogue import ModelInfo

@@ -139,8 +139,7 @@ def _starting_point(fresh: LowRankModel, model: ModelSpec, restore: Checkpoint |
 
 def _rendering(model: ModelSpec) -> tuple[Tokenizer, Renderer]:
     """The named model's own tokenizer and template where they are to be had, else bytes."""
-    from evsys_runtime.rendering.resolve import load_renderer
-    from evsys_runtime.rendering.tokenizers import load_tokenizer
+    from evsys_runtime import load_renderer, load_tokenizer
 
     name = model.name
     try:

@@ -16,7 +16,7 @@ from evsys_backend_mock.features import FeatureMap, Features
 from evsys_backend_mock.model import Gradient, widened
 from evsys_backend_mock.sampler import MockSampler
 from evsys_backend_mock.state import Saved, write_state
-from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss
+from evsys_runtime import BUILTIN_LOSSES, compute_loss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

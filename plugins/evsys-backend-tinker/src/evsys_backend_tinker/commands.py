@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from evsys_runtime.commands import column_lines, json_option, json_or_text, named_texts, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo, json_option, print_json
+from evsys_runtime.commands import column_lines, json_or_text, named_texts
 
 if TYPE_CHECKING:
     from evsys.types import ModelSpec

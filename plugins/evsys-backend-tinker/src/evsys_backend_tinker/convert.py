@@ -13,7 +13,7 @@ import numpy as np
 from evsys.errors import BackendError
 from evsys.types import AdamParams, ForwardResult, OptimResult, SampledSequence
 from evsys_backend_tinker.sdk import tinker
-from evsys_runtime.losses import BUILTIN_LOSSES, compute_loss
+from evsys_runtime import BUILTIN_LOSSES, compute_loss
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 
-from evsys_runtime.accounting.breaker import Breaker, BreakerSettings, shared_breaker
+from evsys_runtime import shared_breaker
+from evsys_runtime.accounting.breaker import Breaker, BreakerSettings
 
 __all__ = ["answered", "breaker_of", "has_answered"]
 

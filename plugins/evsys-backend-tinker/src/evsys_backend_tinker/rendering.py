@@ -13,8 +13,8 @@ from urllib.parse import quote
 from evsys.errors import BackendError, ConfigError, Problem, StoreError
 from evsys_backend_tinker.http_json import JsonApi, UnreachableError
 from evsys_record.files import make_directory, write_atomic
+from evsys_runtime import load_renderer
 from evsys_runtime.rendering.cache import TINY, cache_root, model_slug
-from evsys_runtime.rendering.resolve import load_renderer
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer

@@ -24,9 +24,7 @@ from evsys_backend_tinker.states import States
 from evsys_backend_tinker.stream import Stream
 from evsys_backend_tinker.targets import any_of_each, target_flags
 from evsys_backend_tinker.waiting import Waiting
-from evsys_runtime.accounting.limiter import Limits, shared_limiter
-from evsys_runtime.accounting.prices import load_prices
-from evsys_runtime.data.scope import current_scope
+from evsys_runtime import Limits, current_scope, load_prices, shared_limiter
 
 if TYPE_CHECKING:
     from evsys.protocols import Log, Renderer

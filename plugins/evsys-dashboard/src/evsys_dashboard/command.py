@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import records_folder, records_option
-from evsys_runtime.commands import column_lines, json_option, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime.commands import column_lines
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager

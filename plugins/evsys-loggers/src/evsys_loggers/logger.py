@@ -16,7 +16,7 @@ from evsys_loggers.facts import RunFacts
 from evsys_loggers.shipping import Shipper, now
 from evsys_loggers.sink import Record, Sink
 from evsys_record.secrets import Redactor
-from evsys_runtime.background import in_background
+from evsys_runtime import in_background
 from evsys_runtime.heard import Heard
 from evsys_runtime.logged import effects_of, end_of, scores_of, verdict_of
 

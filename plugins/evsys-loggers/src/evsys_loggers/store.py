@@ -14,7 +14,7 @@ from evsys_loggers.logger import RunLogger
 from evsys_loggers.shipping import Shipper
 from evsys_loggers.sink import Record
 from evsys_record.secrets import Redactor
-from evsys_runtime.background import in_background
+from evsys_runtime import in_background
 
 __all__ = ["LoggerStore"]
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
 
 __all__ = ["plot"]
 

@@ -31,7 +31,7 @@ async def evsys_experiment_finished(result: ExperimentResult) -> None:
         return
     from evsys.errors import StoreError
     from evsys_plots.draw import draw
-    from evsys_runtime.background import in_background
+    from evsys_runtime import in_background
 
     drawn = await in_background(draw, directory)
     if drawn.problems:

@@ -10,7 +10,7 @@ Public is what `__all__` lists; the names resolve lazily, so importing this cost
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from evsys_record.control import Control, ControlError, send_request
@@ -37,10 +37,10 @@ __all__ = [
 ]
 
 _HOME = {
-    **dict.fromkeys(("Control", "ControlError", "send_request"), "control"),
-    **dict.fromkeys(("Question", "ask", "moment_of"), "history"),
-    **dict.fromkeys(("History", "PastExperiment", "PastRun"), "past"),
-    **dict.fromkeys(("Experiment", "Experiments", "Line", "RecordedRollout", "Run"), "reader"),
+    **dict.fromkeys(("Control", "ControlError", "send_request"), ".control"),
+    **dict.fromkeys(("Question", "ask", "moment_of"), ".history"),
+    **dict.fromkeys(("History", "PastExperiment", "PastRun"), ".past"),
+    **dict.fromkeys(("Experiment", "Experiments", "Line", "RecordedRollout", "Run"), ".reader"),
 }
 
 
@@ -57,13 +57,13 @@ def open(path: str | Path = ".") -> Experiments:  # noqa: A001 - evsys_record.op
 
 if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
+        # As `lazy_names` of evsys, which `evsys --help` may not import.
         if name not in _HOME:
             raise AttributeError(f"module 'evsys_record' has no attribute {name!r}")
         from importlib import import_module
 
-        value = getattr(import_module(f"evsys_record.{_HOME[name]}"), name)
-        return globals().setdefault(name, value)
+        return globals().setdefault(name, getattr(import_module(_HOME[name], __name__), name))
 
 
 def __dir__() -> list[str]:

@@ -13,9 +13,9 @@ import attrs
 from evsys import option, structure
 from evsys.errors import ConfigError, PluginLoadError, RolloutError
 from evsys.types import HarborTask, Policy, Rollout, RolloutLimits
+from evsys_runtime import jobs_of, scheduled
 from evsys_runtime.config import placeholders
 from evsys_runtime.evaluation.agents import HarnessAgent
-from evsys_runtime.evaluation.scheduling import jobs_of, scheduled
 
 if TYPE_CHECKING:
     from evsys_rollouts_harbor.trials import Trials

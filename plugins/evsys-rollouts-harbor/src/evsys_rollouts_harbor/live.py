@@ -36,10 +36,10 @@ from evsys_rollouts_harbor.bubblewrap import BwrapEnvironment
 from evsys_rollouts_harbor.gate import Gate
 from evsys_rollouts_harbor.loops import OtherLoop, retrieve
 from evsys_rollouts_harbor.trajectories import read_left
+from evsys_runtime import Job, RecordingModel
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.recording import (
     Acted,
-    RecordingModel,
     act,
     agent_context,
     bound_model,
@@ -48,7 +48,6 @@ from evsys_runtime.evaluation.recording import (
     judged,
     reachable,
 )
-from evsys_runtime.evaluation.scheduling import Job
 
 __all__ = ["CrossingModel", "LiveRollout", "Place", "live_rollout"]
 

@@ -20,8 +20,8 @@ from evsys_rollouts_harbor.folders import Folders, forget_loggers
 from evsys_rollouts_harbor.gate import Gate
 from evsys_rollouts_harbor.live import LiveRollout, live_rollout
 from evsys_rollouts_harbor.loops import OtherLoop
+from evsys_runtime import Job
 from evsys_runtime.evaluation.agents import HarnessAgent
-from evsys_runtime.evaluation.scheduling import Job
 
 __all__ = ["Retries", "Trials"]
 

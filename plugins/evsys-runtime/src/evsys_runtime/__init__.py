@@ -6,7 +6,7 @@ All other modules may change in any version.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from evsys_runtime.accounting.breaker import shared_breaker
@@ -88,62 +88,62 @@ __all__ = [
 ]
 
 _HOME = {
-    "shared_breaker": "accounting.breaker",
-    "Limits": "accounting.limiter",
-    "shared_limiter": "accounting.limiter",
-    "load_prices": "accounting.prices",
-    "audit_experiment": "audit.auditing",
-    "in_background": "background",
-    "json_option": "commands",
-    "print_json": "commands",
-    "BenchmarkConfig": "config.model",
-    "load_dataset": "data.load",
-    "RowProblem": "data.parse",
-    "parse_row": "data.parse",
-    "current_scope": "data.scope",
-    "Workspace": "data.workspace",
-    "bind_benchmark": "evaluation.benchmarks",
-    "Evaluator": "evaluation.evaluator",
-    "RecordingModel": "evaluation.recording",
-    "run_rollout": "evaluation.recording",
-    "with_retries": "evaluation.retrying",
-    "Job": "evaluation.scheduling",
-    "jobs_of": "evaluation.scheduling",
-    "scheduled": "evaluation.scheduling",
-    "RESULTS": "experiment.result_schemas",
-    "result_schema": "experiment.result_schemas",
-    "BUILTIN_LOSSES": "losses",
-    "PolicyObjective": "losses",
-    "compute_loss": "losses",
-    "loss": "losses",
-    "stop_gradient": "losses",
-    "ChatTemplateRenderer": "rendering.chat",
-    "load_renderer": "rendering.resolve",
-    "ByteTokenizer": "rendering.tokenizers",
-    "load_tokenizer": "rendering.tokenizers",
-    "FixedCatalogue": "serving.models",
-    "ServedModel": "serving.models",
-    "chat_server": "serving.server",
-    "echo": "terminal",
-    "BaseAlgorithm": "training.algorithm",
-    "Band": "training.bands",
-    "TrainingLoop": "training.loop",
-    "TrainingParams": "training.params",
-    "run_groups": "training.rollout_groups",
-    "to_datum": "training.trajectories",
-    "trajectories": "training.trajectories",
+    "shared_breaker": ".accounting.breaker",
+    "Limits": ".accounting.limiter",
+    "shared_limiter": ".accounting.limiter",
+    "load_prices": ".accounting.prices",
+    "audit_experiment": ".audit.auditing",
+    "in_background": ".background",
+    "json_option": ".commands",
+    "print_json": ".commands",
+    "BenchmarkConfig": ".config.model",
+    "load_dataset": ".data.load",
+    "RowProblem": ".data.parse",
+    "parse_row": ".data.parse",
+    "current_scope": ".data.scope",
+    "Workspace": ".data.workspace",
+    "bind_benchmark": ".evaluation.benchmarks",
+    "Evaluator": ".evaluation.evaluator",
+    "RecordingModel": ".evaluation.recording",
+    "run_rollout": ".evaluation.recording",
+    "with_retries": ".evaluation.retrying",
+    "Job": ".evaluation.scheduling",
+    "jobs_of": ".evaluation.scheduling",
+    "scheduled": ".evaluation.scheduling",
+    "RESULTS": ".experiment.result_schemas",
+    "result_schema": ".experiment.result_schemas",
+    "BUILTIN_LOSSES": ".losses",
+    "PolicyObjective": ".losses",
+    "compute_loss": ".losses",
+    "loss": ".losses",
+    "stop_gradient": ".losses",
+    "ChatTemplateRenderer": ".rendering.chat",
+    "load_renderer": ".rendering.resolve",
+    "ByteTokenizer": ".rendering.tokenizers",
+    "load_tokenizer": ".rendering.tokenizers",
+    "FixedCatalogue": ".serving.models",
+    "ServedModel": ".serving.models",
+    "chat_server": ".serving.server",
+    "echo": ".terminal",
+    "BaseAlgorithm": ".training.algorithm",
+    "Band": ".training.bands",
+    "TrainingLoop": ".training.loop",
+    "TrainingParams": ".training.params",
+    "run_groups": ".training.rollout_groups",
+    "to_datum": ".training.trajectories",
+    "trajectories": ".training.trajectories",
 }
 
 
 if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
+        # As `lazy_names` of evsys, which `evsys --help` may not import.
         if name not in _HOME:
             raise AttributeError(f"module 'evsys_runtime' has no attribute {name!r}")
         from importlib import import_module
 
-        value = getattr(import_module(f"evsys_runtime.{_HOME[name]}"), name)
-        return globals().setdefault(name, value)
+        return globals().setdefault(name, getattr(import_module(_HOME[name], __name__), name))
 
 
 def __dir__() -> list[str]:

@@ -18,4 +18,7 @@ def collection_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
+            if not gc.get_freeze_count():  # else the objects that the application froze would be thawed
+                gc.freeze()
+                gc.unfreeze()  # into the oldest generation, past the walks over young objects
             gc.enable()

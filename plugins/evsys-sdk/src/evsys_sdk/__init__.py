@@ -5,8 +5,9 @@ Importing it lets a script of a project `import src` though the project isn't in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from evsys._lazy import lazy_names
 from evsys_sdk._project import ProjectFinder
 
 if TYPE_CHECKING:
@@ -82,9 +83,9 @@ if TYPE_CHECKING:
     from evsys_algo_dpo import DPO
     from evsys_algo_rl import RL
     from evsys_algo_sft import SFT
+    from evsys_runtime import BaseAlgorithm, TrainingLoop, TrainingParams, Workspace, loss
     from evsys_runtime.config.model import ExperimentConfig, RunConfig
     from evsys_runtime.data.parse import parse_rows
-    from evsys_runtime.data.workspace import Workspace
     from evsys_runtime.experiment import (
         Benchmark,
         EvsysStore,
@@ -96,10 +97,6 @@ if TYPE_CHECKING:
         run_experiment,
         schema_for,
     )
-    from evsys_runtime.losses import loss
-    from evsys_runtime.training.algorithm import BaseAlgorithm
-    from evsys_runtime.training.loop import TrainingLoop
-    from evsys_runtime.training.params import TrainingParams
 
 ProjectFinder.install()
 
@@ -125,14 +122,14 @@ _HOME: dict[str, str] = {
     **dict.fromkeys(_EXPERIMENT.split(), "evsys_runtime.experiment"),
     **dict.fromkeys(("ExperimentConfig", "RunConfig"), "evsys_runtime.config.model"),
     "parse_rows": "evsys_runtime.data.parse",
-    "BaseAlgorithm": "evsys_runtime.training.algorithm",
-    "TrainingLoop": "evsys_runtime.training.loop",
-    "TrainingParams": "evsys_runtime.training.params",
+    "BaseAlgorithm": "evsys_runtime",
+    "TrainingLoop": "evsys_runtime",
+    "TrainingParams": "evsys_runtime",
     "DPO": "evsys_algo_dpo",
     "RL": "evsys_algo_rl",
     "SFT": "evsys_algo_sft",
-    "Workspace": "evsys_runtime.data.workspace",
-    "loss": "evsys_runtime.losses",
+    "Workspace": "evsys_runtime",
+    "loss": "evsys_runtime",
 }
 
 __all__ = [  # noqa: RUF022 - in the order of their homes
@@ -224,14 +221,7 @@ __all__ = [  # noqa: RUF022 - in the order of their homes
 
 
 if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            msg = f"module 'evsys_sdk' has no attribute {name!r}"
-            raise AttributeError(msg)
-        from importlib import import_module
-
-        return globals().setdefault(name, getattr(import_module(_HOME[name]), name))
+    __getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

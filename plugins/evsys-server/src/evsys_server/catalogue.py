@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from evsys.types import SampleResult, SamplingParams
+from evsys_runtime import ServedModel
 from evsys_runtime.serving.errors import ApiError
-from evsys_runtime.serving.models import ServedModel
 from evsys_server.errors import RefusedError
 from evsys_server.service import Service
 

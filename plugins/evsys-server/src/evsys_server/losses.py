@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 
-from evsys_runtime.losses import BUILTIN_LOSSES
+from evsys_runtime import BUILTIN_LOSSES
 
 if TYPE_CHECKING:
     from evsys.types import Datum

@@ -12,7 +12,7 @@ import numpy as np
 
 from evsys.errors import BackendError
 from evsys.types import AdamParams, Datum, LossFn, ModelSpec
-from evsys_runtime.losses import BUILTIN_LOSSES
+from evsys_runtime import BUILTIN_LOSSES
 from evsys_server.checkpoints import SCHEME, CheckpointStore, Kind, Saved
 from evsys_server.engine import Engine, Prepared
 from evsys_server.errors import RefusedError

@@ -12,7 +12,7 @@ from evsys.errors import RolloutError
 
 if TYPE_CHECKING:
     from evsys.types import HarborTask, Policy, Rollout, RolloutLimits
-    from evsys_runtime.evaluation.scheduling import Job
+    from evsys_runtime import Job
 
 __all__ = ["DirectEngine"]
 
@@ -63,9 +63,7 @@ class DirectEngine:
         `2 * n_concurrent` rollouts run or wait to be taken, so a slow reader slows the engine down.
         """
         # `validate` looks at this engine and runs nothing, so that asyncio isn't imported for it.
-        from evsys_runtime.evaluation.recording import run_rollout
-        from evsys_runtime.evaluation.retrying import with_retries
-        from evsys_runtime.evaluation.scheduling import jobs_of, scheduled
+        from evsys_runtime import jobs_of, run_rollout, scheduled, with_retries
 
         seconds = self.config.timeout_seconds or limits.timeout_seconds
 

@@ -9,8 +9,7 @@ import attrs
 
 from evsys import option
 from evsys_record.jsonl import JsonlWriter
-from evsys_runtime.background import in_background
-from evsys_runtime.data.scope import current_scope
+from evsys_runtime import current_scope, in_background
 
 __all__ = ["LocalLogStore"]
 

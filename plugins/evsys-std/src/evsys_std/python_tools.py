@@ -51,7 +51,7 @@ class PythonTools:
         return Message(role="tool", content=said, tool_call_id=call.id, name=call.name)
 
     async def _result(self, call: ToolCall) -> str:
-        from evsys_runtime.background import in_background
+        from evsys_runtime import in_background
 
         function = self._functions.get(call.name)
         if function is None:

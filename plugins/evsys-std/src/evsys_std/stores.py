@@ -14,8 +14,8 @@ import attrs
 
 from evsys import option
 from evsys.errors import PluginLoadError, StoreError
+from evsys_runtime import current_scope
 from evsys_runtime.data.readers import FORMATS, read_rows
-from evsys_runtime.data.scope import current_scope
 
 __all__ = ["HuggingFaceStore", "InMemoryStore", "LocalStore"]
 

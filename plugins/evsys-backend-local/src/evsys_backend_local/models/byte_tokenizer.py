@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from evsys_runtime import ByteTokenizer
 from evsys_runtime.rendering.templates import CHATML
-from evsys_runtime.rendering.tokenizers import ByteTokenizer
 
 #: Bytes that represent themselves in byte-level vocabularies; the others get characters from 256 on, in order.
 _PRINTABLE = frozenset([*range(33, 127), *range(161, 173), *range(174, 256)])

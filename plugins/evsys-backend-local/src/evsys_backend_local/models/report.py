@@ -249,7 +249,8 @@ def _text_side(folder: Path, problems: list[str], notes: list[str]) -> tuple[str
     if absent:
         problems += absent
         return None, False
-    from evsys_runtime.rendering.tokenizers import load_tokenizer, special_tokens_of
+    from evsys_runtime import load_tokenizer
+    from evsys_runtime.rendering.tokenizers import special_tokens_of
 
     try:
         tokenizer = load_tokenizer(folder)

@@ -24,7 +24,8 @@ from evsys_dashboard.api.shapes import (
 )
 from evsys_dashboard.store.listing import ExperimentsQuestion, facets, find_experiments
 from evsys_dashboard.store.tables import experiment, file, project, run, series
-from evsys_record.past import Mark, PastExperiment, PastRun
+from evsys_record import PastExperiment, PastRun
+from evsys_record.past import Mark
 from evsys_record.past_files import PLANNED, STARTED, planned_run, read_experiment
 from evsys_record.result_trees import read_as
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import attrs
 
-from evsys_record.past import Mark, PastExperiment, PastRun
+from evsys_record import PastExperiment, PastRun
+from evsys_record.past import Mark
 
 __all__ = [
     "Curve",

@@ -15,8 +15,7 @@ from evsys.types import ExperimentResult
 from evsys_dashboard.push.pusher import Pusher
 from evsys_dashboard.push.sender import Sender
 from evsys_dashboard.push.server import ServerTarget
-from evsys_runtime.background import in_background
-from evsys_runtime.terminal import echo
+from evsys_runtime import echo, in_background
 
 __all__ = ["KEY", "URL", "EvsysLogger", "EvsysLoggerConfig"]
 

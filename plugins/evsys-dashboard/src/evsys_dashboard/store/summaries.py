@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from evsys_dashboard.store.database import Database, clean
 from evsys_dashboard.store.records import Records
 from evsys_dashboard.store.tables import experiment, label, project, run
+from evsys_record import PastExperiment, PastRun
 from evsys_record.encoding import as_tree
 from evsys_record.experiment_record import RUNNING, running_or_crashed
 from evsys_record.files import read_json
 from evsys_record.marks import marks_of
-from evsys_record.past import PastExperiment, PastRun
 from evsys_record.past_files import ReadExperiment, read_experiment, read_run
 
 __all__ = ["Summaries"]

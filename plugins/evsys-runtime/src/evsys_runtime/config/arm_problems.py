@@ -15,12 +15,11 @@ class ArmProblems:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], tuple[str | None, dict[str, None]]] = {}
-        self._values: dict[str, set[str]] = {}
+        self._places: set[str] = set()
 
     def look_at(self, arm: ArmTree) -> None:
         """Note which values of which axes there are, whether or not something is wrong with them."""
-        for _, place in arm.origins.axes:
-            self._values.setdefault(place.rpartition("[")[0], set()).add(place)
+        self._places.update([place for _, place in arm.origins.axes])
 
     def add(self, arm: ArmTree, problem: Problem) -> None:
         """A problem whose path begins at the run."""
@@ -32,10 +31,13 @@ class ArmProblems:
 
         What is wrong with each value of an axis alike is wrong with the axis.
         """
+        of_axis: dict[str, set[str]] = {}
+        for place in self._places if self._found else ():
+            of_axis.setdefault(place.rpartition("[")[0], set()).add(place)
         folded: dict[tuple[str, str], tuple[str | None, dict[str, None]]] = {}
         for (place, message), (hint, names) in self._found.items():
             axis = place.rpartition("[")[0]
-            values = self._values.get(axis, ())
+            values = of_axis.get(axis, ())
             alike = len(values) > 1 and all((value, message) in self._found for value in values)
             folded.setdefault((axis if alike else place, message), (hint, {}))[1].update(names)
         for (place, message), (hint, names) in folded.items():

@@ -115,6 +115,8 @@ def check_harnesses(
         reader: reports.
         plugins: builds engines and agents.
     """
+    if not entries:  # then no run is compared with any, however many there are
+        return
     for harness in {repr(one): one for one in harnesses}.values():
         for index, entry in enumerate(entries):
             place = f"$.metadata.benchmark[{index}]" if isinstance(judged, list) else "$.metadata.benchmark"

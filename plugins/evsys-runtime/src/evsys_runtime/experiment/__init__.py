@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from evsys._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evsys_runtime.config.sweep import Sweep
@@ -38,11 +40,4 @@ _HOME = {
 
 
 if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            msg = f"module 'evsys_runtime.experiment' has no attribute {name!r}"
-            raise AttributeError(msg)
-        from importlib import import_module
-
-        return getattr(import_module(_HOME[name]), name)
+    __getattr__ = lazy_names(__name__, _HOME)

@@ -11,11 +11,12 @@ from typing import Any
 
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, ExperimentResult
+from evsys_record import History
 from evsys_record.audits import Audit
 from evsys_record.citations import Retracting
 from evsys_record.files import FORMAT
 from evsys_record.lookups import Lookups
-from evsys_record.past import History, Reindexed, Shown
+from evsys_record.past import Reindexed, Shown
 from evsys_record.result_trees import read_as, result_tree
 from evsys_record.waited import Waited
 from evsys_runtime.data.contamination import DataCheck

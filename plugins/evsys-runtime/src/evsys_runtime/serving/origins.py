@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ def foreign_page(request: web.Request) -> str | None:
     return None
 
 
+@lru_cache(maxsize=128)
 def _is_loopback_url(url: str) -> bool:
     try:
         return is_loopback(urlsplit(url).hostname or "")

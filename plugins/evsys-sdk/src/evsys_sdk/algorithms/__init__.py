@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from evsys._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evsys_algo_distill import OPD, SDFT
     from evsys_algo_dpo import DPO
     from evsys_algo_rl import RL
     from evsys_algo_sft import SFT
-    from evsys_runtime.training.algorithm import BaseAlgorithm
+    from evsys_runtime import BaseAlgorithm
 
 __all__ = ["DPO", "OPD", "RL", "SDFT", "SFT", "BaseAlgorithm"]
 
 _HOME = {
-    "BaseAlgorithm": "evsys_runtime.training.algorithm",
+    "BaseAlgorithm": "evsys_runtime",
     "DPO": "evsys_algo_dpo",
     "OPD": "evsys_algo_distill",
     "RL": "evsys_algo_rl",
@@ -23,15 +25,8 @@ _HOME = {
 }
 
 
-if not TYPE_CHECKING:  # type checkers would read it as: every name exists, and is Any
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            msg = f"module 'evsys_sdk.algorithms' has no attribute {name!r}"
-            raise AttributeError(msg)
-        from importlib import import_module
-
-        return globals().setdefault(name, getattr(import_module(_HOME[name]), name))
+if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
+    __getattr__ = lazy_names(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -45,14 +45,19 @@ def fields(message: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]
     """
     view, place, end = memoryview(message), 0, len(message)
     while place < end:
-        key, place = _varint(view, place)
+        key, place = view[place], place + 1
+        if key > 0x7F:  # seldom, as below: most numbers have one byte
+            key, place = _varint(view, place - 1)
         kind, found = key & 7, key >> 3
         if kind == _VARINT:
             value, place = _varint(view, place)
             yield found, value
             continue
         if kind == _LENGTH:
-            size, place = _varint(view, place)
+            if place < end and (size := view[place]) < 0x80:
+                place += 1
+            else:
+                size, place = _varint(view, place)
         elif kind in (_FIXED64, _FIXED32):
             size = 8 if kind == _FIXED64 else 4
         else:

@@ -13,10 +13,8 @@ import attrs
 from evsys import option
 from evsys.errors import BackendError
 from evsys.types import Completion, Message, SamplingParams, Usage
-from evsys_runtime.accounting.breaker import shared_breaker
-from evsys_runtime.accounting.limiter import Limits, shared_limiter
-from evsys_runtime.accounting.prices import Price, PriceList, load_prices
-from evsys_runtime.data.scope import current_scope
+from evsys_runtime import Limits, current_scope, load_prices, shared_breaker, shared_limiter
+from evsys_runtime.accounting.prices import Price, PriceList
 from evsys_std.inference.bodies import (
     Answer,
     UnreadableAnswerError,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from evsys._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evsys_std.search.asha import Asha
@@ -12,14 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Asha", "Grid", "Random", "Sobol"]
 
-_HOME = {"Asha": "asha", "Grid": "grid", "Random": "random", "Sobol": "sobol"}
+_HOME = {"Asha": ".asha", "Grid": ".grid", "Random": ".random", "Sobol": ".sobol"}
 
 
 if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            raise AttributeError(f"module 'evsys_std.search' has no attribute {name!r}")
-        from importlib import import_module
-
-        return globals().setdefault(name, getattr(import_module(f"evsys_std.search.{_HOME[name]}"), name))
+    __getattr__ = lazy_names(__name__, _HOME)

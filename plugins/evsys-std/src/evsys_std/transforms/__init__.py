@@ -7,7 +7,9 @@ from the run's seed if none is given, and `uses` names the functions that the pa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from evsys._lazy import lazy_names
 
 if TYPE_CHECKING:
     from evsys_std.transforms.chat import JsonlToChat
@@ -39,26 +41,20 @@ __all__ = [
 
 # Resolved when asked for: an experiment names one or two, and checking its file shouldn't pay for all.
 _HOME = {
-    "Dedupe": "dedupe",
-    "Filter": "filter",
-    "Identity": "rename",
-    "JsonlToChat": "chat",
-    "JsonlToTasks": "tasks",
-    "Map": "mapping",
-    "Mix": "mix",
-    "Rename": "rename",
-    "Sample": "sample",
-    "Shuffle": "shuffle",
-    "Split": "split",
-    "Template": "template",
+    "Dedupe": ".dedupe",
+    "Filter": ".filter",
+    "Identity": ".rename",
+    "JsonlToChat": ".chat",
+    "JsonlToTasks": ".tasks",
+    "Map": ".mapping",
+    "Mix": ".mix",
+    "Rename": ".rename",
+    "Sample": ".sample",
+    "Shuffle": ".shuffle",
+    "Split": ".split",
+    "Template": ".template",
 }
 
 
 if not TYPE_CHECKING:  # a type checker would take it as saying that every name is there, and is Any
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOME:
-            raise AttributeError(f"module 'evsys_std.transforms' has no attribute {name!r}")
-        from importlib import import_module
-
-        return globals().setdefault(name, getattr(import_module(f"evsys_std.transforms.{_HOME[name]}"), name))
+    __getattr__ = lazy_names(__name__, _HOME)

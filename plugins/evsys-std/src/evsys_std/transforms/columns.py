@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from evsys_runtime import RowProblem
 from evsys_runtime.data.json_rows import canonical
-from evsys_runtime.data.parse import RowProblem
 
 __all__ = [
     "MISSING",

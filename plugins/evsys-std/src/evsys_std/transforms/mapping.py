@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 import attrs
 
 from evsys import option
+from evsys_runtime import RowProblem
 from evsys_runtime.data.json_rows import row_type_name
-from evsys_runtime.data.parse import RowProblem
 from evsys_std.transforms.columns import Row, as_text, no_column
 from evsys_std.transforms.functions import load_function
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import attrs
 
 from evsys import current_registry, option
+from evsys_runtime import current_scope
 from evsys_runtime.data.json_rows import decode_row
 from evsys_runtime.data.lineage import derive_seed
 from evsys_runtime.data.pipeline import apply, build_stages
 from evsys_runtime.data.readers import ReadReport, read_rows
-from evsys_runtime.data.scope import current_scope
 from evsys_runtime.data.spool import LineStore
 from evsys_std.transforms.columns import Row
 from evsys_std.transforms.shuffle import permutation, stored

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import attrs
 
 from evsys import option
-from evsys_runtime.data.parse import RowProblem
+from evsys_runtime import RowProblem
 from evsys_std.transforms.columns import Row, no_column
 
 __all__ = ["Identity", "Rename"]

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import attrs
 
 from evsys import option
+from evsys_runtime import current_scope
 from evsys_runtime.data.json_rows import decode_row, encode_row
-from evsys_runtime.data.scope import current_scope
 from evsys_runtime.data.spool import LineStore
 from evsys_std.transforms.columns import Row
 

@@ -10,12 +10,12 @@ import attrs
 from evsys import Registry
 from evsys.errors import ConfigError, EvsysError, StoreError
 from evsys.types import ArmResult, EvaluationResult, Usage
+from evsys_record import PastExperiment
 from evsys_record.differing import differences
 from evsys_record.experiment_names import run_called
 from evsys_record.files import read_json
 from evsys_record.history import past_experiment, runs_of
 from evsys_record.index import Index
-from evsys_record.past import PastExperiment
 from evsys_record.proofs import is_proof
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import MIN_TASKS

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from evsys.types import Comparison
+from evsys_record import PastExperiment
 from evsys_record.marks import disqualifying
-from evsys_record.past import PastExperiment
 from evsys_runtime.experiment.insight.known_experiments import Known
 
 __all__ = ["Answers"]

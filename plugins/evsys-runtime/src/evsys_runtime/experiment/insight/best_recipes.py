@@ -8,10 +8,10 @@ from pathlib import Path
 
 from evsys.errors import StoreError
 from evsys.types import Comparison
+from evsys_record import PastExperiment, PastRun
 from evsys_record.history import runs_of
 from evsys_record.index import Index
 from evsys_record.marks import disqualifying
-from evsys_record.past import PastExperiment, PastRun
 from evsys_record.result_files import made_in, read_run_result
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, positive
 from evsys_runtime.experiment.insight.costs import TypicalRun

@@ -8,7 +8,7 @@ from statistics import NormalDist
 import attrs
 
 from evsys.types import Settling
-from evsys_record.past import PastExperiment
+from evsys_record import PastExperiment
 from evsys_runtime.config.plan import ALPHA
 from evsys_stats.alpha_spending import level_of_look
 from evsys_stats.power import POWER

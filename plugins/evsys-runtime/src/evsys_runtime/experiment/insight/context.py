@@ -11,10 +11,10 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys.types import Usage
+from evsys_record import PastExperiment
 from evsys_record.files import open_to_read
 from evsys_record.history import runs_of
 from evsys_record.index import Index
-from evsys_record.past import PastExperiment
 from evsys_record.text import cut
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.best_recipes import best_recipes

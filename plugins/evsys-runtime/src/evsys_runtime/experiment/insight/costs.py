@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from evsys_record.past import PastRun
+from evsys_record import PastRun
 from evsys_runtime.experiment.insight.results import NextStep
 
 __all__ = ["TypicalRun", "per", "rank"]

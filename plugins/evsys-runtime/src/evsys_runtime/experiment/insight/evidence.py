@@ -11,11 +11,11 @@ import attrs
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, EvaluationResult
+from evsys_record import PastExperiment, PastRun, Question, ask
 from evsys_record.files import read_json
-from evsys_record.history import Question, ask, found_by, runs_of
+from evsys_record.history import found_by, runs_of
 from evsys_record.index import Index
 from evsys_record.leaves import arm_leaves, benchmark_leaves
-from evsys_record.past import PastExperiment, PastRun
 from evsys_record.result_trees import read_as
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 

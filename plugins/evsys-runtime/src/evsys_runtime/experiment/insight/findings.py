@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import attrs
 
 from evsys.types import Comparison
+from evsys_record import PastExperiment
 from evsys_record.marks import disqualifying, labels
-from evsys_record.past import PastExperiment
 from evsys_record.text import cut, listed
 from evsys_runtime.experiment.insight.answers import Answers
 from evsys_runtime.experiment.insight.known_experiments import Known

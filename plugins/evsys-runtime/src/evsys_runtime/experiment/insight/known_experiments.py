@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from evsys_record.history import Question, ask, found_by
+from evsys_record import PastExperiment, Question, ask
+from evsys_record.history import found_by
 from evsys_record.index import Index
 from evsys_record.looks import Ledger
-from evsys_record.past import PastExperiment
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 
 __all__ = ["Known"]

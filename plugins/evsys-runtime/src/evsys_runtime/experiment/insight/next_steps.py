@@ -10,9 +10,9 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys.types import Comparison, Settling
+from evsys_record import PastExperiment
 from evsys_record.history import runs_of
 from evsys_record.index import Index
-from evsys_record.past import PastExperiment
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.coming_look import coming_level, settling_at_next_look

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
-from evsys_record.past import PastExperiment, PastRun
+from evsys_record import PastExperiment, PastRun
 from evsys_record.text import cut
 from evsys_runtime.experiment.insight.failures import BAD
 

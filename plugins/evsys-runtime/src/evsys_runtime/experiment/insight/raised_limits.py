@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from evsys.errors import StoreError
+from evsys_record import PastExperiment, PastRun
 from evsys_record.files import read_json
-from evsys_record.past import PastExperiment, PastRun
 
 __all__ = ["resume_command"]
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from evsys.errors import StoreError
+from evsys_record import PastExperiment
 from evsys_record.files import read_json
 from evsys_record.history import past_experiment
 from evsys_record.index import Index
 from evsys_record.leaves import short_leaves
 from evsys_record.marks import with_marks
-from evsys_record.past import PastExperiment
 from evsys_record.text import cut, listed
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.insight.failures import BAD

@@ -8,12 +8,13 @@ from typing import Any
 import attrs
 
 from evsys.errors import ConfigError
+from evsys_record import History, PastExperiment, Question
 from evsys_record.differing import differences
-from evsys_record.history import Around, Question, around, found_by, past_experiment, runs_of
+from evsys_record.history import Around, around, found_by, past_experiment, runs_of
 from evsys_record.index import Index
 from evsys_record.index_tables import full_text
 from evsys_record.leaves import short_leaves
-from evsys_record.past import History, NearArm, PastExperiment
+from evsys_record.past import NearArm
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, distance
 from evsys_runtime.experiment.state.resolved import resolved_runs

@@ -10,12 +10,13 @@ import attrs
 
 from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, NoiseFloor
+from evsys_record import PastExperiment, Question
 from evsys_record.differing import differences
 from evsys_record.experiment_names import run_called
-from evsys_record.history import Question, found_by, past_experiment
+from evsys_record.history import found_by, past_experiment
 from evsys_record.index import Index
 from evsys_record.looks import Ledger
-from evsys_record.past import PastExperiment, Shown, ShownRun
+from evsys_record.past import Shown, ShownRun
 from evsys_record.shown import shown
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, distance
