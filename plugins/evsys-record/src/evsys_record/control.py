@@ -12,6 +12,7 @@ import getpass
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ from evsys_record.lock import Holder
 
 __all__ = [
     "CONTROL",
+    "FRESH_SECONDS",
     "MAX_REPLY",
     "MAX_REQUEST",
     "REPLY_SECONDS",
@@ -48,6 +50,9 @@ MAX_REQUEST = 1 << 16
 
 MAX_REPLY = 1 << 24
 """Bytes of the longest reply."""
+
+FRESH_SECONDS = 0.1
+"""The age that a status may have."""
 
 REPLY_SECONDS = 10.0
 """How long a client waits for a reply."""
@@ -140,6 +145,8 @@ class Control:
         self._writer = writer
         self._by = by or user_name()
         self._turn = asyncio.Lock()
+        self._status: dict[str, Any] | None = None
+        self._fresh_until = 0.0
 
     @classmethod
     async def open(cls, directory: str | Path, *, by: str | None = None) -> Self:
@@ -165,6 +172,8 @@ class Control:
     async def request(self, request: Mapping[str, Any], *, seconds: float = REPLY_SECONDS) -> dict[str, Any]:
         """Send a request, and return the reply; its `ok` says whether it was carried out.
 
+        A status asked for again within `FRESH_SECONDS` is the same one, unless something else was requested in between.
+
         Args:
             request: `{"request": "status"}` and so on; see docs/reference/control.md.
             seconds: to wait for the reply.
@@ -172,14 +181,20 @@ class Control:
         Raises:
             ControlError: no reply came. The request may have been carried out all the same. Close the connection then.
         """
+        asks_status = request.get("request") == "status"
+        if asks_status and self._status is not None and time.monotonic() < self._fresh_until:
+            return self._status
         line = _line(request, self.address, self._by)
         async with self._turn:
+            self._status = None
             with _unreachable(self.address):
                 async with asyncio.timeout(seconds):
                     self._writer.write(line)
                     await self._writer.drain()
-                    reply = await self._reader.readline()
-        return _reply(reply, self.address)
+                    found = _reply(await self._reader.readline(), self.address)
+            if asks_status:
+                self._status, self._fresh_until = found, time.monotonic() + FRESH_SECONDS
+        return found
 
     async def close(self) -> None:
         """Disconnect. Safe to call twice."""

@@ -36,7 +36,7 @@ KNOWN_LINES = 64
 FULL_SECONDS = 0.1
 """How long to wait where no file descriptor is free."""
 
-_READ = 1 << 16
+_READ = 1 << 12
 
 type Reply = Mapping[str, Any]
 
@@ -117,12 +117,12 @@ class ControlServer:
         try:
             while not self._closing:
                 for key, events in self._selector.select():
-                    if key.fileobj is self._listener.socket:
-                        self._accept()
+                    if key.data is not None:
+                        self._serve_connection(key.data, events)
                     elif key.fileobj is self._wake_read:
                         self._take_replies()
                     else:
-                        self._serve_connection(key.data, events)
+                        self._accept()
             self._take_replies()
         finally:
             for connection in list(self._connections):
@@ -156,12 +156,10 @@ class ControlServer:
             self._answer_lines(connection)
 
     def _serve_connection(self, connection: _Connection, events: int) -> None:
-        if not connection.open:  # dropped since it was selected
-            return
-        if events & selectors.EVENT_WRITE:
+        if events & selectors.EVENT_WRITE and connection.open:
             self._send(connection, b"")
             self._answer_lines(connection)
-        if not events & selectors.EVENT_READ or not connection.open:
+        if not events & selectors.EVENT_READ or not connection.open:  # maybe dropped since it was selected
             return
         try:
             received = connection.socket.recv(_READ)
@@ -172,7 +170,7 @@ class ControlServer:
         if not received:
             self._drop(connection)
             return
-        if not connection.incoming and received in self._status_lines:
+        if received in self._status_lines and not connection.incoming:  # the usual request, at the least cost
             self._send(connection, self._status())
             return
         connection.incoming += received

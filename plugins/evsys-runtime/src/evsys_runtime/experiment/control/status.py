@@ -6,18 +6,18 @@ import os
 import time
 from typing import Any
 
+from evsys_record.control import FRESH_SECONDS
 from evsys_record.encoding import encode_record, now, utf8
 from evsys_runtime.experiment.state.progress import RunProgress
 from evsys_runtime.experiment.state.session import Session, run_id_of
 
 __all__ = ["StatusLine", "status_of"]
 
-FRESH_SECONDS = 0.1
-"""The age a status may have. The effect of a request shows at once."""
-
 
 class StatusLine:
-    """The reply to `status`, made again when it is read and no longer fresh. Read it in any thread."""
+    """The reply to `status`, made again when it is read and no longer fresh; `renew` has it made again at once. Read it
+    in any thread.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
