@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from house import ROOT
+from house import ROOT, distributions
 from snippets import blocks, documents
 
+import evsys_record
 import evsys_runtime
 
-TOOLKIT = """BUILTIN_LOSSES BaseAlgorithm Band BenchmarkConfig ByteTokenizer ChatTemplateRenderer Evaluator FixedCatalogue Job
-    Limits PolicyObjective RESULTS RecordingModel RowProblem ServedModel TrainingLoop TrainingParams Workspace
-    audit_experiment bind_benchmark chat_server compute_loss current_scope echo in_background jobs_of json_option
-    load_dataset load_prices load_renderer load_tokenizer loss parse_row print_json result_schema run_groups run_rollout
+TOOLKIT = """BUILTIN_LOSSES Band BaseAlgorithm BenchmarkConfig ByteTokenizer ChatTemplateRenderer CountedFromTheEnd
+    Evaluator FixedCatalogue Job Limits PolicyObjective RESULTS RecordingModel RowProblem ServedModel
+    TrainingLoop TrainingParams Workspace audit_experiment bind_benchmark chat_server compute_loss current_scope
+    echo experiment_names in_background jobs_of json_option load_dataset load_prices load_renderer
+    load_tokenizer loss parse_row print_json records_folder records_option result_schema run_groups run_rollout
     scheduled shared_breaker shared_limiter stop_gradient to_datum trajectories with_retries"""
 
 PUBLIC = (
@@ -50,7 +52,7 @@ def test_the_names_of_the_toolkit_are_pinned():
 @pytest.mark.parametrize("name", TOOLKIT.split())
 def test_each_name_is_there_and_described(name: str):
     value = getattr(evsys_runtime, name)
-    made_by_click = name == "json_option"
+    made_by_click = name in {"json_option", "records_option"}
     assert not callable(value) or inspect.getdoc(value) or made_by_click
 
 
@@ -143,5 +145,24 @@ def test_documents_name_no_hidden_module_of_the_toolkit():
         for path in documents()
         for name in re.findall(r"`evsys_runtime\.(\w+)", path.read_text(encoding="utf-8"))
         if name not in evsys_runtime.__all__ and path.name != "README.md"
+    ]
+    assert found == []
+
+
+def test_distributions_import_public_names_by_their_package():
+    """Where a public name lives may change in any version; nothing outside of its package depends on that."""
+    doors = {package.__name__: set(package.__all__) for package in (evsys_record, evsys_runtime)}
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {alias.name} of {node.module}"
+        for dist in distributions()
+        for path in dist.modules
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and "." in node.module
+        for door in [node.module.partition(".")[0]]
+        if door in doors and door != dist.package.name
+        for alias in node.names
+        if alias.name in doors[door]
+        and getattr(importlib.import_module(node.module), alias.name, None)
+        is getattr(importlib.import_module(door), alias.name)
     ]
     assert found == []

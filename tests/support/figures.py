@@ -209,7 +209,7 @@ def figures() -> dict[str, Figure]:
             lambda: _one_importer(graph(), sources),
         ),
         "dashboard": Figure(
-            "modules of other distributions that evsys-plots imports",
+            "modules of other distributions from which evsys-plots reads a record",
             lambda: _of_a_dashboard(graph()),
             at_most=1,
         ),
@@ -374,12 +374,13 @@ def _one_importer(
 
 
 def _of_a_dashboard(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """Modules behind those that draw, without the contract, and without the toolkit of its command and listener."""
     own = {name for name in graph if name.split(".")[0] == "evsys_plots"}
     runtime = {
         target
         for name in own
         for target in graph[name]
-        if target not in own and target.split(".")[0] != "evsys"
+        if target not in own and target.split(".")[0] != "evsys" and target != "evsys_runtime"
     }
     return sorted(runtime)
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 
+from evsys_record import slug
 from evsys_record.events import EVENTS
-from evsys_record.slugs import slug
 
 if TYPE_CHECKING:
     from evsys_record import Line

@@ -66,7 +66,7 @@ def print_done(result: ExperimentResult, *, full: bool, nothing_to_do: bool = Fa
         }
     )
     if full:
-        from evsys_record.result_trees import result_tree
+        from evsys_record import result_tree
 
         summary["result"] = {"format": FORMAT, **result_tree(result)}
     print_json_line(summary)

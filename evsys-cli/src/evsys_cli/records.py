@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from evsys_cli.output import telling
 from evsys_cli.progress import Progress
-from evsys_runtime import echo
-from evsys_runtime.command_records import records_folder
+from evsys_runtime import echo, records_folder
 
 if TYPE_CHECKING:
     from evsys_record.index import Index

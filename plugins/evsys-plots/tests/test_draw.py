@@ -100,7 +100,7 @@ def test_a_plot_that_fails_is_a_warning_and_the_others_are_there(project, monkey
 
 def test_a_folder_that_cannot_be_written_is_a_warning(project, monkeypatch):
     monkeypatch.setenv("EVSYS_PLOTS", "on")
-    monkeypatch.setattr("evsys_plots.draw.PLOTS", "config.yaml/plots")
+    monkeypatch.setattr("evsys_record.reader.PLOTS", "config.yaml/plots")
     result = project.experiment().run()
     assert result.status == "completed"
     assert any("failed in evsys_experiment_finished" in warning for warning in result.warnings)

@@ -8,8 +8,7 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import experiment_meant
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
+from evsys_runtime import CountedFromTheEnd, echo, experiment_names, json_option, print_json, records_option
 
 __all__ = ["audit"]
 
@@ -28,8 +27,8 @@ def audit(experiment: str, *, save: bool, records: Path | None, as_json: bool) -
 
     Exit code 1 if anything differs. Nothing is written to the record without `--save`.
     """
+    from evsys_record import result_tree
     from evsys_record.audits import save_audit
-    from evsys_record.result_trees import result_tree
     from evsys_runtime import audit_experiment
 
     with experiment_meant(experiment, records) as (index, wanted, _):

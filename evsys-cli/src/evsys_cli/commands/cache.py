@@ -11,8 +11,8 @@ import click
 
 from evsys_cli.lazy import GuidedGroup
 from evsys_cli.records import experiment_meant
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import experiment_names, project_folder
+from evsys_runtime import echo, experiment_names, json_option, print_json
+from evsys_runtime.command_records import project_folder
 
 if TYPE_CHECKING:
     from evsys_record.lookups import Lookup
@@ -39,8 +39,8 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
     EXPERIMENT is a folder, an ID or unique prefix, a unique name, or `last`; RUN is a run's folder, or <experiment>/<run>.
     With BENCHMARK, only the evaluations on that benchmark are explained.
     """
+    from evsys_record import result_tree
     from evsys_record.lookups import Lookups
-    from evsys_record.result_trees import result_tree
     from evsys_runtime.experiment.preflight.cache_report import lookups
 
     found = lookups(_folder(record), benchmark=benchmark)
@@ -57,7 +57,7 @@ def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
 @json_option
 def info(*, as_json: bool) -> None:
     """Print how many rollouts are cached in this project, and where."""
-    from evsys_record.result_trees import result_tree
+    from evsys_record import result_tree
 
     kept = _results().info()
     if as_json:

@@ -10,8 +10,15 @@ import click
 
 from evsys_cli.output import for_terminal, telling, terminal_width
 from evsys_cli.records import indexed
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
+from evsys_runtime import (
+    CountedFromTheEnd,
+    echo,
+    experiment_names,
+    json_option,
+    print_json,
+    records_folder,
+    records_option,
+)
 
 if TYPE_CHECKING:
     from evsys_record.index import Index
@@ -42,7 +49,7 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
         first, second = (_resolve_subject(text, records, opened, stack) for text in (one, other))
         found = compared(first, second, known_here().registry)
     if as_json:
-        from evsys_record.result_trees import result_tree
+        from evsys_record import result_tree
 
         print_json(result_tree(found))
     else:

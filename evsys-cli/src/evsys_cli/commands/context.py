@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_cli.records import indexed, project_of
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import records_folder, records_option
+from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 from evsys_runtime.commands import compact_json
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
         whole = context_of(index, project_of(experiments))
     found = fit(whole, tokens, _document if as_json else context_markdown)
     if as_json:
-        from evsys_record.result_trees import result_tree
+        from evsys_record import result_tree
 
         print_json(result_tree(found), compact=True)
     else:
@@ -53,6 +52,6 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
 
 
 def _document(found: Context) -> str:
-    from evsys_record.result_trees import result_tree
+    from evsys_record import result_tree
 
     return compact_json(result_tree(found))

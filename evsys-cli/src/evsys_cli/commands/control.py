@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from evsys_cli.records import experiment_meant
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
+from evsys_runtime import CountedFromTheEnd, echo, experiment_names, json_option, print_json, records_option
 from evsys_runtime.commands import json_or_text, named_texts
 
 __all__ = ["extend", "pause", "set_value", "stop", "unpause"]

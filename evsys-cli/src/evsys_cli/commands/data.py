@@ -79,7 +79,7 @@ def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ..
     A task is flagged if rows have its whole instruction, a text nearly equal to it, 13 of its words in a row, 70 % of its runs of 8
     words, or its long answer. Boilerplate that many different tasks share, such as a template, isn't evidence.
     """
-    from evsys_record.result_trees import result_tree
+    from evsys_record import result_tree
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.preflight.data_check import check_data
 

@@ -160,7 +160,7 @@ def _score(
         )
         result: ArmResult = run_to_end(score, call="evsys eval", instead="await ascore(...)")
     if as_json:
-        from evsys_record.result_trees import result_tree
+        from evsys_record import result_tree
 
         print_json(result_tree(result))
     else:
@@ -202,7 +202,7 @@ def _target(model: str, options: Mapping[str, Any]) -> SavedModel | BaseModel | 
 def _checkpoint(model: str, options: Mapping[str, Any]) -> Path | None:
     """Return the folder of the checkpoint or of the run; None for an API model."""
     from evsys_record.run_checkpoint import checkpoint_named
-    from evsys_runtime.command_records import records_folder
+    from evsys_runtime import records_folder
 
     if any(options[name] for name in ("client", "base_url", "api_key_env")) and not Path(model).is_dir():
         return None

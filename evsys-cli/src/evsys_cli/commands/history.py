@@ -10,8 +10,7 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import indexed
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import records_folder, records_option
+from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 
 if TYPE_CHECKING:
     from evsys_record import History, Question
@@ -82,7 +81,7 @@ def history(
         if plan is None and question == Question(limit=question.limit, since=question.since):
             found = with_evaluations(found, index.experiments, since=question.since, limit=question.limit)
         if as_json:
-            from evsys_record.result_trees import result_tree
+            from evsys_record import result_tree
 
             print_json(result_tree(found))
         else:

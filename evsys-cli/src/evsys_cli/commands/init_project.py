@@ -21,7 +21,7 @@ def init_project(name: str, *, here: bool) -> None:
     """Create a project called NAME with data, plugins and a first experiment. Existing files are kept."""
     from evsys_cli.scaffold.example_data import write_example_data
     from evsys_cli.scaffold.write import write_scaffold
-    from evsys_record.slugs import slug
+    from evsys_record import slug
 
     if not name.strip() or not name.isprintable():
         raise click.UsageError(f"{name!r} is not a valid folder name")

@@ -19,7 +19,7 @@ __all__ = ["new_experiment"]
 def new_experiment(slug: str) -> None:
     """Create experiments/<yyyymmdd>_SLUG/ in this project, with a config.yaml and a run.py."""
     from evsys_cli.scaffold.write import write_scaffold
-    from evsys_record.slugs import slug as portable
+    from evsys_record import slug as portable
     from evsys_runtime.config.root import enclosing_project
 
     if not slug.strip():

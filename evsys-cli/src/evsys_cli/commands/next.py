@@ -10,8 +10,7 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import indexed
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import records_folder, records_option
+from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 from evsys_runtime.commands import json_text
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: 
 
     Costs are estimated from similar past runs. `evsys next --config 1 > FILE` writes the file of the first suggestion, to be reviewed, edited and run.
     """
-    from evsys_record.result_trees import result_tree
+    from evsys_record import result_tree
     from evsys_runtime.experiment.insight.next_steps import next_steps as found_next
 
     with indexed(records_folder(records)) as index:

@@ -32,7 +32,7 @@ def plan(config: Path, *, overrides: tuple[str, ...], no_data: bool, as_json: bo
     with indexed(checked.project_root / checked.experiment.output_dir) as index:
         found = plan_experiment(checked, index, read_rows=not no_data)
     if as_json:
-        from evsys_record.result_trees import result_tree
+        from evsys_record import result_tree
 
         print_json(result_tree(found))
         return

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from evsys_cli.records import indexed
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import records_folder, records_option
+from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 
 __all__ = ["reindex"]
 
@@ -23,8 +22,8 @@ def reindex(*, records: Path | None, as_json: bool) -> None:
     This is rarely needed: the index is updated when it is read. Use it after editing files by hand without changing their times
     and sizes.
     """
+    from evsys_record import result_tree
     from evsys_record.history import indexed_now
-    from evsys_record.result_trees import result_tree
 
     started = time.monotonic()
     with indexed(records_folder(records), anew=True) as index:

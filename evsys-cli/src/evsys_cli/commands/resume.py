@@ -12,8 +12,14 @@ from evsys_cli.detaching import detach as start_detached
 from evsys_cli.detaching import detach_options, full_option
 from evsys_cli.output import telling
 from evsys_cli.records import indexed
-from evsys_runtime import echo, json_option
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
+from evsys_runtime import (
+    CountedFromTheEnd,
+    echo,
+    experiment_names,
+    json_option,
+    records_folder,
+    records_option,
+)
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment import Experiment

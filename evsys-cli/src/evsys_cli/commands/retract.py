@@ -7,8 +7,15 @@ from pathlib import Path
 import click
 
 from evsys_cli.records import indexed
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
+from evsys_runtime import (
+    CountedFromTheEnd,
+    echo,
+    experiment_names,
+    json_option,
+    print_json,
+    records_folder,
+    records_option,
+)
 
 __all__ = ["retract"]
 
@@ -27,9 +34,9 @@ def retract(experiment: str, *, reason: str, withdraw: bool, records: Path | Non
     It is marked in `history`, `show`, `compare`, `context` and `next`, and so is every experiment that cites it: its children, those that
     started from its checkpoints or used its noise floor, and those that cite them.
     """
+    from evsys_record import result_tree
     from evsys_record.citations import retract_experiment
     from evsys_record.experiment_names import experiment_called, folder_called
-    from evsys_record.result_trees import result_tree
 
     place = folder_called(experiment)
     experiments = records_folder(records) if place is None else place[0].parent

@@ -8,8 +8,8 @@ import click
 
 from evsys_cli.output import for_terminal, terminal_width
 from evsys_cli.records import experiment_meant
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option, run_names
+from evsys_runtime import CountedFromTheEnd, echo, experiment_names, json_option, print_json, records_option
+from evsys_runtime.command_records import run_names
 
 __all__ = ["show"]
 
@@ -30,7 +30,7 @@ def show(experiment: str, run: str | None, *, verbose: bool, records: Path | Non
     EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the one before;
     EXPERIMENT/RUN also names a run.
     """
-    from evsys_record.result_trees import result_tree
+    from evsys_record import result_tree
     from evsys_record.shown import compact, shown
 
     with experiment_meant(experiment, records) as (index, wanted, named):

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_cli.records import experiment_meant
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
+from evsys_runtime import CountedFromTheEnd, echo, experiment_names, json_option, print_json, records_option
 
 if TYPE_CHECKING:
     from evsys_record import Experiment
@@ -47,8 +46,7 @@ def wait(
     With --for, return at that event as well. The number of the last event that was seen is printed: pass it to --after to
     continue from there. Exits with 124 after --timeout, and with 1 if the experiment's process is gone.
     """
-    from evsys_record import Experiment
-    from evsys_record.result_trees import result_tree
+    from evsys_record import Experiment, result_tree
 
     with experiment_meant(experiment, records) as (index, wanted, _):
         folder = index.experiments / wanted

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.records import experiment_meant
-from evsys_runtime import echo
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option
+from evsys_runtime import CountedFromTheEnd, echo, experiment_names, records_option
 
 if TYPE_CHECKING:
     from evsys_record import Experiment

@@ -8,8 +8,8 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import experiment_meant
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_option, run_names
+from evsys_runtime import CountedFromTheEnd, echo, experiment_names, json_option, print_json, records_option
+from evsys_runtime.command_records import run_names
 
 __all__ = ["why"]
 
@@ -25,7 +25,7 @@ def why(experiment: str, arm: str | None, *, records: Path | None, as_json: bool
     Prints the numbers behind the verdict, its weaknesses, failures and where else they occurred, differences from its parent, and how to
     settle it. EXPERIMENT is named as for `evsys show`; EXPERIMENT/ARM also names an arm or a run.
     """
-    from evsys_record.result_trees import result_tree
+    from evsys_record import result_tree
     from evsys_runtime.experiment.insight.why import explain as explained
 
     with experiment_meant(experiment, records) as (index, wanted, named):

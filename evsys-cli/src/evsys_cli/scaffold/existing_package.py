@@ -55,7 +55,8 @@ def add_plugins(plugins: Sequence[PluginNames], folder: Path) -> list[Path]:
     Raises:
         StoreError: a file can't be written.
     """
-    from evsys_record.files import storing, write_atomic
+    from evsys_record import write_atomic
+    from evsys_record.files import storing
 
     parts = [part_of(names) for names in plugins]
     written = [path for part in parts for path in write_part(part, folder)]

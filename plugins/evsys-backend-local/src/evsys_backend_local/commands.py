@@ -149,7 +149,7 @@ def export_command(
     from evsys_backend_local.models.export import export_model
     from evsys_backend_local.models.fetch import print_progress
     from evsys_record.run_checkpoint import checkpoint_named
-    from evsys_runtime.command_records import records_folder
+    from evsys_runtime import records_folder
 
     source = str(checkpoint_named(source, records_folder(None)) or source)
     exported = export_model(source, folder, base=base, dtype=dtype, force=force, progress=print_progress)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from evsys.errors import BackendError, ConfigError, Problem, StoreError
 from evsys_backend_tinker.http_json import JsonApi, UnreachableError
-from evsys_record.files import make_directory, write_atomic
+from evsys_record import make_directory, write_atomic
 from evsys_runtime import load_renderer
 from evsys_runtime.rendering.cache import TINY, cache_root, model_slug
 

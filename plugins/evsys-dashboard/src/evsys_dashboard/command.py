@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import records_folder, records_option
+from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 from evsys_runtime.commands import column_lines
 
 if TYPE_CHECKING:
@@ -122,7 +121,7 @@ def create(
     with _opened(database, directory) as store:
         from evsys_dashboard.store.audit import write_audit
         from evsys_dashboard.store.keys import Keys
-        from evsys_record.result_trees import result_tree
+        from evsys_record import result_tree
 
         key, text = Keys(store).create(scopes, project=project, note=note)
         write_audit(store, "key.created", project=project, prefix=key.prefix, scopes=list(key.scopes))
@@ -185,7 +184,7 @@ def _url(database: str | None, directory: Path) -> str:
     if database is not None:
         return database
     from evsys_dashboard.store.database import sqlite_url
-    from evsys_record.files import make_directory
+    from evsys_record import make_directory
 
     return sqlite_url(make_directory(directory) / "store.sqlite")
 

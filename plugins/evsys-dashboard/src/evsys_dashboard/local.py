@@ -15,7 +15,7 @@ from evsys_dashboard.push.follow import Follower, LocalTarget
 from evsys_dashboard.store.database import Database, clean, sqlite_url
 from evsys_dashboard.store.records import LocalRecords
 from evsys_dashboard.store.summaries import Summaries
-from evsys_record.files import make_directory
+from evsys_record import make_directory
 from evsys_runtime.logging import configure, run_logger
 from evsys_runtime.serving.server import listening
 

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import click
 
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
+from evsys_runtime import (
+    CountedFromTheEnd,
+    echo,
+    experiment_names,
+    json_option,
+    print_json,
+    records_folder,
+    records_option,
+)
 
 __all__ = ["sync"]
 

@@ -15,7 +15,7 @@ from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.keys import Keys
 from evsys_dashboard.store.records import HeldRecords
 from evsys_dashboard.store.summaries import Summaries
-from evsys_record.files import make_directory
+from evsys_record import make_directory
 from evsys_runtime.logging import configure, run_logger
 from evsys_runtime.serving.server import listening
 

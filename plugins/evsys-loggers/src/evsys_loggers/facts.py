@@ -12,9 +12,9 @@ import attrs
 
 from evsys.types import RunContext
 from evsys_loggers.config import LoggerConfig
+from evsys_record import slug
 from evsys_record.files import read_json, write_json
 from evsys_record.secrets import Redactor
-from evsys_record.slugs import slug
 from evsys_runtime.config.root import enclosing_project
 
 __all__ = ["CONCLUSION", "RunFacts", "flat"]

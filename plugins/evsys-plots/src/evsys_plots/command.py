@@ -6,8 +6,15 @@ from pathlib import Path
 
 import click
 
-from evsys_runtime import echo, json_option, print_json
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
+from evsys_runtime import (
+    CountedFromTheEnd,
+    echo,
+    experiment_names,
+    json_option,
+    print_json,
+    records_folder,
+    records_option,
+)
 
 __all__ = ["plot"]
 
@@ -46,13 +53,8 @@ def plot(*, experiment: str, records: Path | None, out: Path | None, as_json: bo
 
 
 def _folder_of(experiment: str, records: Path | None) -> Path:
-    from evsys_record.experiment_names import experiment_called, folder_called
-    from evsys_record.index import Index
+    from evsys_record import find_experiment
 
-    place = folder_called(experiment)
-    if place is not None:
-        return place[0]
-    experiments = records_folder(records)
-    with Index(experiments, tell=lambda line: echo(line, err=True)) as index:
-        index.refresh()
-        return experiments / experiment_called(experiment, index)
+    return find_experiment(
+        experiment, records_folder(records), tell=lambda line: echo(line, err=True)
+    ).directory

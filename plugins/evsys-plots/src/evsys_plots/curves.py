@@ -10,8 +10,7 @@ import numpy as np
 
 from evsys_plots.material import Line, Material, Points
 from evsys_plots.style import GREY, Plot, ink, key, legend, looks, plain, sheet
-from evsys_record.slugs import slug
-from evsys_runtime.experiment.verdict.tables import mean_over_repeats
+from evsys_record import mean_over_repeats, slug
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

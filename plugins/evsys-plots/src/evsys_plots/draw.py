@@ -10,8 +10,7 @@ import attrs
 from evsys.errors import PLUGIN_FAILURES
 from evsys_plots.material import Material, material_of
 from evsys_plots.style import Plot, rendered, settings
-from evsys_record.experiment_record import PLOTS
-from evsys_record.files import make_directory, write_atomic
+from evsys_record import Experiment, make_directory, write_atomic
 
 __all__ = ["Drawn", "draw"]
 
@@ -35,7 +34,7 @@ def draw(directory: Path, out: Path | None = None) -> Drawn:
         StoreError: there is no record, or `out` can't be written to.
     """
     material = material_of(directory)
-    folder = directory / PLOTS if out is None else out
+    folder = Experiment(directory).plots if out is None else out
     files: list[Path] = []
     problems: list[str] = []
     if material.dry:

@@ -9,8 +9,7 @@ import numpy as np
 
 from evsys_plots.material import Material
 from evsys_plots.style import COLOURS, GREY, Plot, key, plain, sheet, shortened
-from evsys_runtime.config.arm_tree import BASE_MODEL
-from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring
+from evsys_record import BASE_MODEL, final_scoring, untrained_scoring
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

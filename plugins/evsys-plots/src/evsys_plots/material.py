@@ -9,10 +9,8 @@ from typing import Any
 import attrs
 
 from evsys.types import ArmResult, EvaluationResult
-from evsys_record import Experiment
+from evsys_record import Experiment, is_proof, result_tree
 from evsys_record import Run as RecordedRun
-from evsys_record.proofs import is_proof
-from evsys_record.result_trees import result_tree
 
 __all__ = ["Line", "Material", "Run", "material_of"]
 

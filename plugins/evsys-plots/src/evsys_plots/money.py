@@ -10,8 +10,7 @@ import attrs
 from evsys.types import ArmResult, MetricValue
 from evsys_plots.material import Material
 from evsys_plots.style import GREY, Plot, key, legend, looks, mark, plain, sheet
-from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of
-from evsys_runtime.experiment.verdict.tables import mean_over_repeats
+from evsys_record import final_scoring, mean_over_repeats, metric_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

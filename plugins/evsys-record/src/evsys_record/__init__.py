@@ -14,11 +14,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from evsys_record.control import Control, ControlError, send_request
+    from evsys_record.files import make_directory, write_atomic
     from evsys_record.history import Question, ask, moment_of
     from evsys_record.past import History, PastExperiment, PastRun
-    from evsys_record.reader import Experiment, Experiments, Line, RecordedRollout, Run
+    from evsys_record.proofs import is_proof
+    from evsys_record.questions import BASE_MODEL
+    from evsys_record.reader import Experiment, Experiments, Line, RecordedRollout, Run, find_experiment
+    from evsys_record.result_trees import result_tree
+    from evsys_record.scorings import final_scoring, mean_over_repeats, metric_of, untrained_scoring
+    from evsys_record.slugs import slug
 
 __all__ = [
+    "BASE_MODEL",
     "Control",
     "ControlError",
     "Experiment",
@@ -31,16 +38,34 @@ __all__ = [
     "RecordedRollout",
     "Run",
     "ask",
+    "final_scoring",
+    "find_experiment",
+    "is_proof",
+    "make_directory",
+    "mean_over_repeats",
+    "metric_of",
     "moment_of",
     "open",
+    "result_tree",
     "send_request",
+    "slug",
+    "untrained_scoring",
+    "write_atomic",
 ]
 
 _HOME = {
     **dict.fromkeys(("Control", "ControlError", "send_request"), ".control"),
     **dict.fromkeys(("Question", "ask", "moment_of"), ".history"),
     **dict.fromkeys(("History", "PastExperiment", "PastRun"), ".past"),
-    **dict.fromkeys(("Experiment", "Experiments", "Line", "RecordedRollout", "Run"), ".reader"),
+    **dict.fromkeys(
+        ("Experiment", "Experiments", "Line", "RecordedRollout", "Run", "find_experiment"), ".reader"
+    ),
+    **dict.fromkeys(("final_scoring", "mean_over_repeats", "metric_of", "untrained_scoring"), ".scorings"),
+    **dict.fromkeys(("make_directory", "write_atomic"), ".files"),
+    "BASE_MODEL": ".questions",
+    "is_proof": ".proofs",
+    "result_tree": ".result_trees",
+    "slug": ".slugs",
 }
 
 

@@ -18,6 +18,7 @@ from evsys_record.leaves import short_leaves
 from evsys_record.task_contents import TaskContents, is_alike
 
 __all__ = [
+    "BASE_MODEL",
     "AskedQuestion",
     "ScoredEntry",
     "asked_question",
@@ -26,7 +27,8 @@ __all__ = [
     "scored_entries",
 ]
 
-_BASE_MODEL = "base_model"
+BASE_MODEL = "base_model"
+"""The baseline that is not an arm: the model as it was before training."""
 _NO_LEVER = "nothing"
 _PLACE = re.compile(r"\[\d+\]")
 _NOT_LEVERS = frozenset({"seed"})
@@ -161,7 +163,7 @@ def asked_question(
     deciding = own if entry is None else entry
     scored = next(each for each in entries if each["name"] == deciding)
     metadata = resolved.get("metadata") or {}
-    baseline = str(facts.get("baseline") or _BASE_MODEL)
+    baseline = str(facts.get("baseline") or BASE_MODEL)
     contrast = metadata.get("contrast") or {}
     arms = {
         name: runs
@@ -200,9 +202,9 @@ def _metric_kind(label: str, entry: Tree) -> str:
 
 def _composition(baseline: str, arms: Mapping[str, Sequence[Tree]]) -> str:
     """A baseline by its model and its algorithms, not by its name."""
-    if baseline == _BASE_MODEL or baseline not in arms:
+    if baseline == BASE_MODEL or baseline not in arms:
         models = {_part_name(runs[0], "model", "name") for runs in arms.values()}
-        return f"{_BASE_MODEL} {', '.join(sorted(models))}"
+        return f"{BASE_MODEL} {', '.join(sorted(models))}"
     runs = arms[baseline]
     algorithms = (_part_name(run, "algorithm", "kind").rpartition("/")[2] for run in runs)
     return f"{_part_name(runs[0], 'model', 'name')} trained by {', '.join(algorithms)}"
@@ -218,7 +220,7 @@ def _levers(baseline: str, arms: Mapping[str, Sequence[Tree]]) -> set[str]:
     Against the base model it is the algorithm: whether training by it pays is one question, however it is set up.
     """
     compared = [runs for name, runs in arms.items() if name != baseline]
-    if baseline == _BASE_MODEL or baseline not in arms:
+    if baseline == BASE_MODEL or baseline not in arms:
         return {
             f"training by {_part_name(run, 'algorithm', 'kind').rpartition('/')[2]}"
             for runs in compared

@@ -18,8 +18,8 @@ from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, Conclusion, EvaluationResult, Rollout
 from evsys_record.attempts import Attempt
 from evsys_record.events import EVENTS, Event, event_of, read_events
-from evsys_record.experiment_names import experiment_called
-from evsys_record.experiment_record import RUNNING, ExperimentRecord, running_or_crashed
+from evsys_record.experiment_names import experiment_called, folder_called
+from evsys_record.experiment_record import PLOTS, RUNNING, ExperimentRecord, running_or_crashed
 from evsys_record.files import read_json
 from evsys_record.index import Index
 from evsys_record.jsonl import read_jsonl
@@ -30,7 +30,16 @@ from evsys_record.rollouts import rollout_from_tree
 from evsys_record.run_record import EVALUATIONS, RunRecord
 from evsys_record.tail import Tail
 
-__all__ = ["Experiment", "Experiments", "Following", "Line", "RecordedRollout", "Run", "open_experiments"]
+__all__ = [
+    "Experiment",
+    "Experiments",
+    "Following",
+    "Line",
+    "RecordedRollout",
+    "Run",
+    "find_experiment",
+    "open_experiments",
+]
 
 FOLLOW_SECONDS = 0.5
 """How often `follow` looks for new lines."""
@@ -69,6 +78,27 @@ def open_experiments(path: str | Path = ".") -> Experiments:
     if (folder / ".evsys").is_dir():
         return Experiments(folder / ".evsys" / "experiments")
     return Experiments(folder)
+
+
+def find_experiment(
+    name: str, experiments: Path, *, tell: Callable[[str], None] = lambda _line: None
+) -> Experiment:
+    """One experiment as users name it: by a path to it, or by any name that `Experiments.experiment` takes.
+
+    Args:
+        name: what the user wrote.
+        experiments: the folder of the experiments; a path needs none.
+        tell: gets a line for each record that can't be read.
+
+    Raises:
+        ConfigError: there is none, or several.
+    """
+    place = folder_called(name)
+    if place is not None:
+        return Experiment(place[0])
+    with Index(experiments, tell=tell) as index:
+        index.refresh()
+        return Experiment(experiments / experiment_called(name, index))
 
 
 @attrs.frozen
@@ -132,6 +162,11 @@ class Experiment:
     def config(self) -> str:
         """The experiment file, byte for byte as it was run."""
         return self._record.config_bytes.decode("utf-8")
+
+    @property
+    def plots(self) -> Path:
+        """The folder of its pictures, which need not exist."""
+        return self.directory / PLOTS
 
     @property
     def resolved(self) -> Mapping[str, Any] | None:

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from evsys_runtime.accounting.prices import load_prices
     from evsys_runtime.audit.auditing import audit_experiment
     from evsys_runtime.background import in_background
+    from evsys_runtime.command_records import (
+        CountedFromTheEnd,
+        experiment_names,
+        records_folder,
+        records_option,
+    )
     from evsys_runtime.commands import json_option, print_json
     from evsys_runtime.config.model import BenchmarkConfig
     from evsys_runtime.data.load import load_dataset
@@ -48,6 +54,7 @@ __all__ = [
     "BenchmarkConfig",
     "ByteTokenizer",
     "ChatTemplateRenderer",
+    "CountedFromTheEnd",
     "Evaluator",
     "FixedCatalogue",
     "Job",
@@ -65,6 +72,7 @@ __all__ = [
     "compute_loss",
     "current_scope",
     "echo",
+    "experiment_names",
     "in_background",
     "jobs_of",
     "json_option",
@@ -75,6 +83,8 @@ __all__ = [
     "loss",
     "parse_row",
     "print_json",
+    "records_folder",
+    "records_option",
     "result_schema",
     "run_groups",
     "run_rollout",
@@ -94,6 +104,10 @@ _HOME = {
     "load_prices": ".accounting.prices",
     "audit_experiment": ".audit.auditing",
     "in_background": ".background",
+    "CountedFromTheEnd": ".command_records",
+    "experiment_names": ".command_records",
+    "records_folder": ".command_records",
+    "records_option": ".command_records",
     "json_option": ".commands",
     "print_json": ".commands",
     "BenchmarkConfig": ".config.model",

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from evsys.errors import StoreError
-from evsys_record.files import make_directory, read_json, write_json
+from evsys_record import make_directory
+from evsys_record.files import read_json, write_json
 from evsys_runtime.data.user_cache import cache_root
 
 __all__ = ["VARIABLE", "keep_kernel", "this_machine", "use_kernel"]

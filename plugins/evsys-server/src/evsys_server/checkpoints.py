@@ -21,8 +21,8 @@ import attrs
 from evsys import structure, unstructure
 from evsys.errors import EvsysError
 from evsys.types import Checkpoint, ModelSpec
+from evsys_record import make_directory
 from evsys_record.files import (
-    make_directory,
     read_json,
     storing,
     sweep,

@@ -94,7 +94,7 @@ def serve(
     """
     import asyncio
 
-    from evsys_record.files import make_directory
+    from evsys_record import make_directory
     from evsys_runtime.blas_kernel import use_kernel
     from evsys_runtime.logging import configure, run_logger
 

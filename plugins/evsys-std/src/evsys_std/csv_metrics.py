@@ -16,8 +16,9 @@ from evsys import option
 from evsys.errors import DataError
 from evsys.optional import declared
 from evsys.types import ArmResult, EvaluationResult, RunContext
+from evsys_record import write_atomic
 from evsys_record.encoding import utf8
-from evsys_record.files import storing, write_all, write_atomic
+from evsys_record.files import storing, write_all
 from evsys_runtime.heard import Heard
 
 __all__ = ["CsvMetrics"]

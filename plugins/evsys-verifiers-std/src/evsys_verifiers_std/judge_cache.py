@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from evsys_record.files import make_directory, write_atomic
+from evsys_record import make_directory, write_atomic
 from evsys_runtime.data.user_cache import cache_root
 
 __all__ = ["JudgeCache"]

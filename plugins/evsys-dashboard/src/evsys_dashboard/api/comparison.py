@@ -15,9 +15,8 @@ from evsys.types import EvaluationResult
 from evsys_dashboard.api.endpoints import Call, Endpoints
 from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.api.service import experiment_row
-from evsys_record import Experiment, Run
+from evsys_record import Experiment, Run, is_proof
 from evsys_record.encoding import as_tree
-from evsys_record.proofs import is_proof
 from evsys_stats.claims import claim_p
 from evsys_stats.paired import Paired, paired_difference
 

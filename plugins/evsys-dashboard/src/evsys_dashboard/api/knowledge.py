@@ -11,9 +11,9 @@ import attrs
 
 from evsys_dashboard.api.endpoints import Call, Endpoints
 from evsys_dashboard.api.service import project_version
+from evsys_record import result_tree
 from evsys_record.index import Index
 from evsys_record.looks import entries_on_record
-from evsys_record.result_trees import result_tree
 from evsys_runtime.commands import compact_json
 from evsys_runtime.experiment.insight.context import context_of
 from evsys_runtime.experiment.insight.results import Context

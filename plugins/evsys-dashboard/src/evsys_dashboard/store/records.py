@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from evsys_dashboard.ingest.pieces import is_lines
 from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.tables import experiment, file, piece, project
-from evsys_record.files import make_directory, storing, write_atomic
+from evsys_record import make_directory, write_atomic
+from evsys_record.files import storing
 
 __all__ = ["HeldRecords", "LocalRecords", "Records"]
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import attrs
 
+from evsys_record import BASE_MODEL
 from evsys_runtime.audit.deviations import KnownDeviation, known_deviation
 from evsys_runtime.audit.evidence import Evidence
 from evsys_runtime.audit.metrics import TaskMetric, task_metric
 
 __all__ = ["BASE_MODEL", "Question", "question_of"]
-
-BASE_MODEL = "base_model"
 
 
 @attrs.frozen(kw_only=True)

@@ -8,12 +8,10 @@ from typing import Any
 
 import attrs
 
+from evsys_record import BASE_MODEL
 from evsys_runtime.config import trees
 
 __all__ = ["BASE_MODEL", "ArmTree", "Digests", "Origins", "Stage"]
-
-BASE_MODEL = "base_model"
-"""The baseline that is not an arm: the model as it was before training."""
 
 _UNNAMED = frozenset({"name", "tags"})
 """Keys of a run that don't make it another run."""

@@ -23,7 +23,7 @@ from evsys.errors import (
 )
 from evsys.optional import declared
 from evsys.types import HarborTask
-from evsys_record.proofs import is_proof
+from evsys_record import is_proof
 from evsys_runtime.config import files, paths, trees
 from evsys_runtime.config.agents import check_agent, is_harness
 from evsys_runtime.config.building import Plugins, verifier_params

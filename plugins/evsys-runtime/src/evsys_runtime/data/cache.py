@@ -23,9 +23,9 @@ from typing import Any, Protocol
 import attrs
 
 from evsys.errors import DataError, StoreError
+from evsys_record import make_directory, slug
 from evsys_record.encoding import encode, encode_record, now, utf8
 from evsys_record.files import (
-    make_directory,
     read_json,
     storing,
     sweep,
@@ -37,7 +37,6 @@ from evsys_record.files import (
 )
 from evsys_record.hashing import digest, file_digest
 from evsys_record.jsonl import append_record, read_jsonl
-from evsys_record.slugs import slug
 from evsys_runtime.data.stored_data import ENTRY_MANIFEST as MANIFEST
 from evsys_runtime.data.stored_data import ENTRY_ROWS as ROWS
 from evsys_runtime.data.stored_data import Kind, find_entry, names_in

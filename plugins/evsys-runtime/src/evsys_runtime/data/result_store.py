@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import attrs
 
 from evsys.errors import StoreError
+from evsys_record import make_directory
 from evsys_record.encoding import encode_record, utf8
-from evsys_record.files import make_directory
 
 __all__ = ["MOST_BYTES", "ResultStore", "StoreInfo", "StoredEvaluation", "StoredRollout"]
 

@@ -12,7 +12,7 @@ import attrs
 
 from evsys.errors import PluginContractError, boundary
 from evsys.types import Policy, Rollout, RolloutLimits, Usage
-from evsys_record.slugs import slug
+from evsys_record import slug
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.progress import Progress, advancing
 from evsys_runtime.evaluation.results import require_each_once, used_in

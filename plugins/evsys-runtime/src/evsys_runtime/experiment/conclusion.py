@@ -9,6 +9,7 @@ import attrs
 from evsys.errors import PLUGIN_FAILURES
 from evsys.types import ArmResult, Conclusion, ExperimentResult, Selection, Usage
 from evsys_record.marks import HACKING_SUSPECTED
+from evsys_record.scorings import THROUGH
 from evsys_runtime.data.contamination import Match, count_by_match
 from evsys_runtime.experiment.prior.looks import close_look, put_into_ledger, put_scores, scored_runs
 from evsys_runtime.experiment.prior.prior import PriorEvidence, collect_prior
@@ -18,7 +19,7 @@ from evsys_runtime.experiment.search.confirmation import confirming_of, planned_
 from evsys_runtime.experiment.search.search import ended_without_budget
 from evsys_runtime.experiment.stages.chain import merge_stages
 from evsys_runtime.experiment.stages.forgetting import forgetting_of
-from evsys_runtime.experiment.state.outcome import THROUGH, failed_parts, outcome_of
+from evsys_runtime.experiment.state.outcome import failed_parts, outcome_of
 from evsys_runtime.experiment.state.session import Session, run_id_of
 from evsys_runtime.experiment.supervision.interrupts import interruption
 from evsys_runtime.experiment.verdict.conclude import conclude, test_looks

@@ -11,13 +11,13 @@ from typing import Any
 
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, ExperimentResult
-from evsys_record import History
+from evsys_record import History, result_tree
 from evsys_record.audits import Audit
 from evsys_record.citations import Retracting
 from evsys_record.files import FORMAT
 from evsys_record.lookups import Lookups
 from evsys_record.past import Reindexed, Shown
-from evsys_record.result_trees import read_as, result_tree
+from evsys_record.result_trees import read_as
 from evsys_record.waited import Waited
 from evsys_runtime.data.contamination import DataCheck
 from evsys_runtime.data.result_store import StoreInfo

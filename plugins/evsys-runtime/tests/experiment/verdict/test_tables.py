@@ -14,12 +14,12 @@ from evsys.types import (
     Failure,
     MetricValue,
 )
+from evsys_record.scorings import mean_over_repeats
 from evsys_runtime.experiment.verdict.prose import conclusion_markdown, run_markdown
 from evsys_runtime.experiment.verdict.tables import (
     breakdown_tables,
     comparison_table,
     markdown_table,
-    mean_over_repeats,
     number,
     score_tables,
 )

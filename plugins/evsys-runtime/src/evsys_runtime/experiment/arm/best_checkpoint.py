@@ -13,12 +13,12 @@ from evsys.types import Checkpoint, EvaluationResult, RunContext
 from evsys_record.checkpoints import CheckpointFiles
 from evsys_record.result_trees import read_as
 from evsys_record.run_record import RunRecord
+from evsys_record.scorings import value_of
 from evsys_runtime.background import in_background
 from evsys_runtime.config.plan import CheckpointSelection, SuccessMetric
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.metrics import BoundMetric, value_of_tasks
 from evsys_runtime.evaluation.proof import selecting_tasks
-from evsys_runtime.experiment.verdict.scores import value_of
 from evsys_runtime.training.checkpoints import restorable
 
 __all__ = ["BestCheckpoint"]

@@ -12,7 +12,7 @@ import attrs
 from evsys.errors import EvsysError, boundary
 from evsys.protocols import Log, Renderer, TrainingClient
 from evsys.types import EvaluationResult, ModelSpec, RunResult
-from evsys_record.proofs import is_proof
+from evsys_record import is_proof
 from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark

@@ -10,20 +10,19 @@ import attrs
 from evsys import Registry
 from evsys.errors import ConfigError, EvsysError, StoreError
 from evsys.types import ArmResult, EvaluationResult, Usage
-from evsys_record import PastExperiment
+from evsys_record import PastExperiment, final_scoring, is_proof
 from evsys_record.differing import differences
 from evsys_record.experiment_names import run_called
 from evsys_record.files import read_json
 from evsys_record.history import past_experiment, runs_of
 from evsys_record.index import Index
-from evsys_record.proofs import is_proof
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.evaluation.metrics import BoundMetric, bind_metric
 from evsys_runtime.experiment.estimate.results import ComparedArms, ComparedMetric, ComparedSide, Comparing
 from evsys_runtime.experiment.insight.evidence import Evidence, PastArm
 from evsys_runtime.experiment.verdict.comparison import NOT_A_MEAN, align, finite, largest_difference
-from evsys_runtime.experiment.verdict.scores import arm_score, final_scoring
+from evsys_runtime.experiment.verdict.scores import arm_score
 from evsys_stats.paired import paired_difference
 
 __all__ = ["NOTHING_IN_COMMON", "Subject", "compare"]

@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 
 from evsys.errors import EvsysError
+from evsys_record import result_tree
 from evsys_record.files import write_json
-from evsys_record.result_trees import result_tree
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.data.contamination import DataCheck, DatasetCheck, Match, Scan, best_matches
 from evsys_runtime.data.json_rows import decode_row

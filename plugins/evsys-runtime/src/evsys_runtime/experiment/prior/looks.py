@@ -20,11 +20,11 @@ from evsys_record.looks import missing_from
 from evsys_record.past_files import set_aside
 from evsys_record.proofs import proof_name
 from evsys_record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
+from evsys_record.scorings import THROUGH
 from evsys_record.user_ledger import user_ledger
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.prior.final_tests import entry_of
-from evsys_runtime.experiment.state.outcome import THROUGH
 from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:

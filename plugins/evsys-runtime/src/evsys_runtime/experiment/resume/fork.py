@@ -6,9 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
+from evsys_record import make_directory
 from evsys_record.checkpoints import MANIFEST, CheckpointEntry
 from evsys_record.experiment_record import ExperimentRecord
-from evsys_record.files import make_directory, storing
+from evsys_record.files import storing
 from evsys_record.run_record import RunRecord
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.lineage.restart_point import BRANCH, PASSED_OVER, RETREATED, retreats_of

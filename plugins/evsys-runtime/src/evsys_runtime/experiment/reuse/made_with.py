@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
+from evsys_record import is_proof
 from evsys_record.hashing import digest
-from evsys_record.proofs import is_proof, proven_name
+from evsys_record.proofs import proven_name
 from evsys_record.provenance import evsys_distributions
 from evsys_runtime.config.plan import ArmConfig, CheckpointSelection, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark

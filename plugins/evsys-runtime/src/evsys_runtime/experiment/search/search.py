@@ -14,7 +14,9 @@ from evsys import Registry
 from evsys.errors import ConfigError, PluginContractError, boundary
 from evsys.protocols import Search
 from evsys.types import ArmResult
+from evsys_record import final_scoring
 from evsys_record.hashing import digest
+from evsys_record.scorings import value_of
 from evsys_runtime.config.arm_tree import ArmTree
 from evsys_runtime.config.budgeting import known_steps, runs_to_confirm
 from evsys_runtime.config.placeholders import resolve
@@ -23,7 +25,6 @@ from evsys_runtime.config.search_plan import PlannedSearch
 from evsys_runtime.experiment.insight.failure_regions import FailureRegions
 from evsys_runtime.experiment.search.judged_scores import JudgedScore, judged_scores
 from evsys_runtime.experiment.state.resolved import resolved_runs
-from evsys_runtime.experiment.verdict.scores import final_scoring, value_of
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.state.session import Session

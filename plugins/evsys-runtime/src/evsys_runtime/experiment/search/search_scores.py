@@ -14,12 +14,12 @@ from evsys import HookManager
 from evsys.errors import boundary
 from evsys.optional import declared
 from evsys.types import EvaluationResult, RunContext
+from evsys_record import metric_of
 from evsys_record.encoding import now
 from evsys_record.jsonl import JsonlWriter
 from evsys_runtime.config.plan import ArmConfig, SuccessMetric
 from evsys_runtime.experiment.search.judged_scores import JUDGED, JudgedScore, judged_scores
 from evsys_runtime.experiment.search.search import Searching
-from evsys_runtime.experiment.verdict.scores import metric_of
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.state.session import Session

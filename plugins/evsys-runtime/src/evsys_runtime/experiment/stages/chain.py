@@ -11,8 +11,8 @@ from evsys.errors import RunError, StoreError
 from evsys.types import ArmResult, Checkpoint, ModelSpec, Usage
 from evsys_record.checkpoints import CheckpointEntry
 from evsys_record.run_record import RunRecord
+from evsys_record.scorings import THROUGH
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.experiment.state.outcome import THROUGH
 from evsys_runtime.experiment.state.session import Session
 from evsys_runtime.training.checkpoints import find_checkpoint
 

@@ -12,14 +12,15 @@ from typing import Any
 import attrs
 
 from evsys.types import ArmResult, EvaluationResult, Forgetting, LossTest, MetricValue
+from evsys_record import final_scoring, mean_over_repeats, metric_of, untrained_scoring
+from evsys_record.scorings import value_of
 from evsys_runtime.config.chain import learned_benchmark, stage_name
 from evsys_runtime.config.model import ContinualConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.stages.changes import Change, Limit, compare_stages
 from evsys_runtime.experiment.verdict.comparison import finite
-from evsys_runtime.experiment.verdict.scores import final_scoring, metric_of, untrained_scoring, value_of
-from evsys_runtime.experiment.verdict.tables import mean_over_repeats, number, signed_text
+from evsys_runtime.experiment.verdict.tables import number, signed_text
 from evsys_stats.intervals import Interval, student_t_quantile
 from evsys_stats.ranges import Range
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evsys import Registry
+from evsys_record import is_proof
 from evsys_record.hashing import digest
 from evsys_record.leaves import IGNORED_BACKEND_PARAMS, IGNORED_CLIENT_PARAMS, IGNORED_RUN_KEYS
-from evsys_record.proofs import is_proof
 from evsys_runtime.config.model import RunConfig
 from evsys_runtime.config.roles import ROLES
 from evsys_runtime.data.sources import source_hash

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from evsys.errors import PLUGIN_FAILURES, EvsysError
 from evsys.types import ArmResult, Conclusion, Status
+from evsys_record.scorings import THROUGH
 from evsys_runtime.experiment.supervision.interrupts import interruption
 
-__all__ = ["THROUGH", "failed_parts", "outcome_of"]
+__all__ = ["failed_parts", "outcome_of"]
 
 FAILED = 1
 BUDGET = 5
-
-THROUGH = ("completed", "stopped")
-"""Statuses of runs that did everything that was asked of them, in the end."""
 
 _CODES = {"config": 2, "plugin": 3, "data": 4}
 """Exit codes of experiments in which nothing ran because of one kind of fault."""

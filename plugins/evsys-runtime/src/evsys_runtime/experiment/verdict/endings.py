@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evsys.types import ExperimentResult
-from evsys_runtime.experiment.state.outcome import THROUGH
+from evsys_record.scorings import THROUGH
 
 __all__ = ["early_ends"]
 

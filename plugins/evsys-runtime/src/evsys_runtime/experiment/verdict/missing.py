@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 
 from evsys.types import ArmResult, ClaimResult, Comparison, EvaluationResult
+from evsys_record import final_scoring, untrained_scoring
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.claim_results import bounded_claims, claim_results
 from evsys_runtime.experiment.verdict.comparison import (
@@ -23,13 +24,7 @@ from evsys_runtime.experiment.verdict.comparison import (
 from evsys_runtime.experiment.verdict.floor import off_the_floor, undecided_on_the_floor
 from evsys_runtime.experiment.verdict.noise import above_noise
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.scores import (
-    ArmScore,
-    Padding,
-    arm_score,
-    final_scoring,
-    untrained_scoring,
-)
+from evsys_runtime.experiment.verdict.scores import ArmScore, Padding, arm_score
 from evsys_runtime.experiment.verdict.tables import signed_text
 from evsys_stats.ranges import seen_range
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evsys.types import ArmResult, Comparison, NoiseFloor
+from evsys_record import final_scoring, untrained_scoring
+from evsys_record.scorings import value_of
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.question import Question
-from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring, value_of
 from evsys_runtime.experiment.verdict.tables import number, signed_text
 from evsys_stats.student import studentized_maximum
 

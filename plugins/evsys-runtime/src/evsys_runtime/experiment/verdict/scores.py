@@ -7,20 +7,16 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 import attrs
 
-from evsys.types import ArmResult, EvaluationResult, MetricValue
-from evsys_record.proofs import proof_name
-from evsys_runtime.experiment.state.outcome import THROUGH
+from evsys.types import ArmResult, EvaluationResult
+from evsys_record import final_scoring, untrained_scoring
+from evsys_record.scorings import value_of
 
 __all__ = [
     "ArmScore",
     "Padding",
     "TaskValue",
     "arm_score",
-    "final_scoring",
-    "metric_of",
     "untrained_score",
-    "untrained_scoring",
-    "value_of",
 ]
 
 type TaskValue = Callable[[Sequence[float]], float | None]
@@ -220,19 +216,6 @@ def _pad(
     return found
 
 
-def metric_of(evaluation: EvaluationResult | None, metric: str) -> MetricValue | None:
-    """A metric of a scoring; None where that wasn't completed, or hasn't got it."""
-    if evaluation is None or evaluation.status != "completed":
-        return None
-    return evaluation.metrics.get(metric)
-
-
-def value_of(evaluation: EvaluationResult | None, metric: str) -> float | None:
-    """The number of `metric_of`; None where there is none."""
-    found = metric_of(evaluation, metric)
-    return None if found is None else found.value
-
-
 def _missing_reason(result: ArmResult, evaluation: EvaluationResult | None, metric: str) -> str:
     if evaluation is not None and evaluation.status != "completed":
         cause = evaluation.failure.message if evaluation.failure else "; ".join(evaluation.warnings)
@@ -246,34 +229,6 @@ def _missing_reason(result: ArmResult, evaluation: EvaluationResult | None, metr
     why = result.run.stop_reason if told and result.run is not None else None
     ended = "no scoring after training" if result.status == "completed" else why or result.status
     return f"{result.run_id}: {ended}"
-
-
-def final_scoring(result: ArmResult, benchmark: str) -> EvaluationResult | None:
-    """The evaluation of the weights that count of a run completed, or stopped on request: those of its selected checkpoint, else its last
-    ones.
-
-    If the entry selected them itself, that of its proof. Evaluations on the way of an unfinished run aren't its
-    result.
-    """
-    if result.status not in THROUGH:
-        return None
-    selected = None if result.run is None else result.run.selected_checkpoint
-    scored = [e for e in _scorings(result, benchmark) if e.step > 0]
-    if selected is not None:
-        scored = [e for e in scored if e.step == selected.step]
-    return max(scored, key=lambda e: e.step, default=None)
-
-
-def untrained_scoring(result: ArmResult, benchmark: str) -> EvaluationResult | None:
-    """The scoring of what a run started from, on the tasks that `final_scoring` has."""
-    return next((e for e in _scorings(result, benchmark) if e.step == 0), None)
-
-
-def _scorings(result: ArmResult, benchmark: str) -> list[EvaluationResult]:
-    """The scorings of a run's own weights on an entry; on its proof alone if there is one."""
-    own = [e for e in result.evaluations if e.model is None]
-    proof = [e for e in own if e.benchmark == proof_name(benchmark)]
-    return proof or [e for e in own if e.benchmark == benchmark]
 
 
 def arm_score(

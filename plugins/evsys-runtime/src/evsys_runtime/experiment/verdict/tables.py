@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import attrs
 
 from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, MetricValue
-from evsys_record.proofs import is_proof
-from evsys_runtime.experiment.verdict.scores import final_scoring, untrained_scoring
+from evsys_record import final_scoring, is_proof, mean_over_repeats, untrained_scoring
 
 __all__ = [
     "Table",
@@ -17,7 +16,6 @@ __all__ = [
     "comparison_table",
     "confidence",
     "markdown_table",
-    "mean_over_repeats",
     "number",
     "score_tables",
     "signed_text",
@@ -49,29 +47,6 @@ def number(value: float | None) -> str:
 def signed_text(value: float | None) -> str:
     """A difference, with its sign."""
     return number(value) if value is None or value < 0 else f"+{number(value)}"
-
-
-def mean_over_repeats(values: Sequence[MetricValue]) -> MetricValue:
-    """The mean of a metric over the repeats of an arm, with the mean of their bounds.
-
-    Repeats are scored on the same tasks, so their errors are correlated, by how much isn't known here. The standard error
-    of a mean is at most the mean of the standard errors (Minkowski's inequality), so the interval is wide enough
-    whatever the correlation. It is about tasks; how seeds differ is for the comparison of arms.
-    """
-    known = [(value, value.value) for value in values if value.value is not None]
-    if len(known) < 2:
-        return known[0][0] if known else values[0]
-    lows = [value.low for value, _ in known if value.low is not None]
-    highs = [value.high for value, _ in known if value.high is not None]
-    return attrs.evolve(
-        known[0][0],
-        value=_mean([number for _, number in known]),
-        low=_mean(lows) if len(lows) == len(known) else None,
-        high=_mean(highs) if len(highs) == len(known) else None,
-        n=min(value.n for value, _ in known),
-        excluded=max(value.excluded for value, _ in known),
-        method=", ".join(dict.fromkeys(value.method for value, _ in known if value.method)) or None,
-    )
 
 
 def _mean(values: Sequence[float]) -> float:
