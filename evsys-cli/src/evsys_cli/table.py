@@ -121,6 +121,7 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         "dashboard": CommandInfo(
             "dashboard", "Show experiments in the browser, and keep a team's.", "evsys-dashboard"
         ),
+        "report": CommandInfo("report", "Write an experiment's pages as one HTML file.", "evsys-dashboard"),
         "sync": CommandInfo("sync", "Send records to a team's server.", "evsys-dashboard"),
         "serve": CommandInfo("serve", "Serve models over the Tinker and OpenAI protocols.", "evsys-server"),
         "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),

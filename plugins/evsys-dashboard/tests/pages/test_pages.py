@@ -118,7 +118,7 @@ def test_a_researcher_compares_two_arms_down_to_both_transcripts(open_page, expe
     table.wait_for()
     table.get_by_role("link").first.click()
     page.get_by_role("heading", name="Task t00").wait_for()
-    assert page.locator(".beside .message").count() == 6  # of three runs, a question and an answer each
+    assert page.locator(".beside .message").count() == 8  # of four runs, a question and an answer each
 
 
 def test_an_unknown_page_and_an_unknown_experiment_say_so(browser, address):

@@ -11,7 +11,16 @@ from typing import Any
 from aiohttp import web
 
 from evsys.errors import ConfigError, EvsysError
-from evsys_dashboard.api import administration, comparison, experiments, knowledge, records, runs, stream
+from evsys_dashboard.api import (
+    administration,
+    comparison,
+    control,
+    experiments,
+    knowledge,
+    records,
+    runs,
+    stream,
+)
 from evsys_dashboard.api.access import KeyGate, LocalGate
 from evsys_dashboard.api.endpoints import Call, Endpoint, read_query
 from evsys_dashboard.api.errors import RefusedError
@@ -44,7 +53,7 @@ def all_endpoints() -> list[Endpoint]:
     """Every endpoint of the server."""
     return [
         each
-        for room in (experiments, runs, comparison, knowledge, stream, records, administration)
+        for room in (experiments, runs, comparison, control, knowledge, stream, records, administration)
         for each in room.endpoints.all()
     ]
 

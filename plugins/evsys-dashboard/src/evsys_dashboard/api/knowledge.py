@@ -1,4 +1,4 @@
-"""Endpoint: what the experiments of a project taught, as `evsys context` has it."""
+"""Endpoint: the findings of a project's experiments, as `evsys context` has them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ endpoints = Endpoints()
 
 @attrs.frozen(kw_only=True)
 class MemoryQuestion:
-    """How much to tell: at most `tokens` of 4 bytes, the most useful first."""
+    """The length of the summary: at most `tokens` of 4 bytes, the most useful first."""
 
     tokens: int = attrs.field(
         default=20_000, validator=[attrs.validators.ge(300), attrs.validators.le(200_000)]
@@ -52,7 +52,7 @@ class MemoryAnswer:
 
 @endpoints.get("/projects/{project}/memory")
 async def memory(call: Call, query: MemoryQuestion) -> MemoryAnswer:
-    """What worked and how certain that is, open questions, failures, costs, and the exposure of final tests."""
+    """Claims that held and their certainty, open questions, failures, costs, and the exposure of final tests."""
     name = call["project"]
     version = await call.service.read(lambda connection: project_version(connection, name))
 

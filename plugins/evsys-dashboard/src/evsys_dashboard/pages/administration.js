@@ -2,21 +2,23 @@
 
 import { source } from "./api.js";
 import { definitions, el, note, replace, section } from "./dom.js";
-import { bytes, number, time } from "./format.js";
+import { brief, time } from "./format.js";
 import { table } from "./table.js";
 
 export async function administration({ redraw }) {
-  const found = await source.get(["/", "administration"]);
+  const me = await source.whoami();
+  const admin = me.scopes.includes("admin");
+  const [found, log] = await Promise.all([admin ? source.get(["/", "keys"]) : null, admin && me.project === null ? source.get(["/", "audit"], { limit: 200 }) : null]);
   return {
     title: "Administration",
     node: el(
       "article",
       {},
       el("h1", {}, "Administration"),
-      definitions([["Database", found.database], ["Size", bytes(found.bytes)], ["Projects", (found.projects ?? []).join(", ")], ["Experiments", number(found.experiments)], ["Lines", number(found.lines)]]),
-      found.keys && keys(found, redraw),
-      found.audit && audit(found.audit),
-      source.csrf && el("p", {}, el("button", { type: "button", onclick: () => source.post(["/", "session"], {}, "DELETE").then(redraw) }, "Sign out")),
+      definitions([["Key", `${me.key}…`], ["Scopes", me.scopes.join(", ")], ["Project", me.project ?? "all"]]),
+      me.token && el("p", {}, el("button", { type: "button", onclick: () => source.post(["/", "session"], {}, "DELETE").then(redraw) }, "Sign out")),
+      found && keys(found, redraw),
+      log && audit(log.entries),
     ),
   };
 }
@@ -27,13 +29,13 @@ function keys({ keys: rows }, redraw) {
     event.preventDefault();
     const form = new FormData(event.currentTarget);
     try {
-      const made = await source.post(["/", "keys"], { project: form.get("project"), scopes: form.getAll("scope"), note: form.get("note") });
-      replace(shown, "The key, shown this once: ", el("code", {}, made.key));
+      const made = await source.post(["/", "keys"], { project: form.get("project") || null, scopes: form.getAll("scope"), note: form.get("note") || null });
+      replace(shown, "The key, shown this once: ", el("code", {}, made.text));
     } catch (error) {
       replace(shown, el("span", { class: "bad" }, error.message));
     }
   };
-  const revoke = (key) => confirm(`Revoke ${key.prefix}? Whoever uses it loses access at once.`) && source.post(["/", "keys", key.id], {}, "DELETE").then(redraw);
+  const revoke = (key) => confirm(`Revoke ${key.prefix}? Whoever uses it loses access at once.`) && source.post(["/", "keys", key.prefix], {}, "DELETE").then(redraw);
   const scope = (name) => el("label", { class: "inline" }, el("input", { type: "checkbox", name: "scope", value: name }), name);
   return section(
     "Keys",
@@ -48,14 +50,13 @@ function keys({ keys: rows }, redraw) {
         { key: "scopes", label: "Scopes", value: (row) => (row.scopes ?? []).join(", ") },
         { key: "note", label: "Note", value: (row) => row.note },
         { key: "created", label: "Created", value: (row) => row.created, cell: (row) => time(row.created) },
-        { key: "used", label: "Last used", value: (row) => row.used, cell: (row) => time(row.used) },
         { key: "revoke", label: "Revoke", value: (row) => row.revoked ?? "", cell: (row) => (row.revoked ? `revoked ${time(row.revoked)}` : el("button", { type: "button", class: "danger", onclick: () => revoke(row) }, "Revoke")) },
       ],
     }),
     el(
       "form",
       { class: "filters", onsubmit: create },
-      el("label", {}, "Project", el("input", { name: "project", required: true })),
+      el("label", {}, "Project", el("input", { name: "project", placeholder: "all" })),
       el("fieldset", { class: "filters" }, el("legend", {}, "Scopes"), ["read", "write", "test", "admin"].map(scope)),
       el("label", {}, "Note", el("input", { name: "note" })),
       el("button", { type: "submit" }, "Create key"),
@@ -76,7 +77,9 @@ function audit(rows) {
         { key: "at", label: "Time", value: (row) => row.at, cell: (row) => time(row.at) },
         { key: "key", label: "Key", value: (row) => row.key ?? "this machine" },
         { key: "action", label: "Action", value: (row) => row.action },
-        { key: "subject", label: "Subject", value: (row) => row.subject },
+        { key: "project", label: "Project", value: (row) => row.project },
+        { key: "address", label: "From", value: (row) => row.address },
+        { key: "facts", label: "Facts", value: (row) => brief(row.facts) },
       ],
     }),
   );

@@ -21,13 +21,20 @@ function addressOf(path, query = {}) {
 
 class Server {
   features = new Set(["experiments", "compare", "memory", "events", "log", "rollouts"]);
-  csrf = null;
+  token = null; // of a browser that signed in, for its changes
 
-  // The projects that may be read here.
+  async whoami() {
+    const found = await this.get(["/", "whoami"]);
+    this.token = found.token;
+    return found;
+  }
+
+  // The projects that may be read here. It also tells which parts of the pages this server has.
   async projects() {
     const found = await this.get(["/", "projects"]);
-    for (const feature of ["control", "local"]) {
-      if (found[feature]) this.features.add(feature);
+    if (!found.local && this.token === null) await this.whoami();
+    for (const [feature, there] of [["control", found.control], ["administration", !found.local]]) {
+      if (there) this.features.add(feature);
       else this.features.delete(feature);
     }
     return found.projects;
@@ -42,7 +49,7 @@ class Server {
   }
 
   async post(path, body, method = "POST") {
-    const headers = { "Content-Type": "application/json", ...(this.csrf && { "X-CSRF-Token": this.csrf }) };
+    const headers = { "Content-Type": "application/json", ...(this.token && { "X-CSRF-Token": this.token }) };
     return this.#ask(addressOf(path), { method, headers, body: JSON.stringify(body) });
   }
 
@@ -53,8 +60,6 @@ class Server {
     } catch {
       throw new Failure(0, "The server doesn't answer.", "Start it again with `evsys dashboard`; this page continues from where it is.");
     }
-    const csrf = answer.headers.get("X-CSRF-Token");
-    if (csrf) this.csrf = csrf;
     const body = answer.status === 204 ? null : await answer.json().catch(() => null);
     if (!answer.ok) throw new Failure(answer.status, body?.error?.message ?? `The server answers with status ${answer.status}.`, body?.error?.hint);
     return body;
@@ -82,6 +87,10 @@ class Server {
   }
 }
 
+function picked(query, names) {
+  return Object.fromEntries(names.filter((name) => (query[name] ?? null) !== null).map((name) => [name, query[name]]));
+}
+
 class Saved {
   constructor(text) {
     this.answers = JSON.parse(text);
@@ -96,10 +105,17 @@ class Saved {
     return this.answers["projects"].projects;
   }
 
-  async get(path, query) {
-    const exact = this.answers[addressOf(path, query)];
-    if (exact === undefined) throw new Failure(404, "This report doesn't contain that page.", "Open the experiment in `evsys dashboard` to see everything.");
-    return exact;
+  // Curves and rollouts were saved whole, by phase, and are chosen from here as the server would.
+  async get(path, query = {}) {
+    const whole = this.answers[addressOf(path)] ?? this.answers[addressOf(path, picked(query, ["phase"]))];
+    const found = this.answers[addressOf(path, picked(query, ["left", "right", "benchmark", "task"]))] ?? this.answers[addressOf(path, picked(query, ["left", "right"]))] ?? whole;
+    if (found === undefined) throw new Failure(404, "This report doesn't contain that page.", "Open the experiment in `evsys dashboard` to see everything.");
+    const wanted = (name, value) => query[name] === null || query[name] === undefined || [query[name]].flat().map(String).includes(String(value));
+    if (found.curves) return { ...found, curves: found.curves.filter((curve) => wanted("name", curve.name) && wanted("run", curve.run)) };
+    if (!found.rollouts?.filter) return found;
+    const within = ({ score }) => (query.low ?? null) === null && (query.high ?? null) === null ? true : score !== null && score >= Number(query.low ?? -Infinity) && score <= Number(query.high ?? Infinity);
+    const rollouts = found.rollouts.filter((row) => ["benchmark", "task", "step"].every((name) => wanted(name, row[name])) && within(row));
+    return { ...found, rollouts, total: rollouts.length };
   }
 
   follow() {

@@ -4,7 +4,7 @@ import { source } from "./api.js";
 import { curves, forest, legend } from "./charts.js";
 import { control } from "./control.js";
 import { definitions, el, note, section } from "./dom.js";
-import { age, bytes, DASH, duration, interval, money, number, plural, score, signed, time } from "./format.js";
+import { age, brief, bytes, DASH, duration, interval, money, number, plural, score, signed, text, time } from "./format.js";
 import { address, all } from "./route.js";
 import { table } from "./table.js";
 import { marks, outcomeBadge, statusBadge, tone, verdictBadge } from "./verdict.js";
@@ -30,7 +30,7 @@ export async function experiment({ path, query, redraw }) {
       facts.problem && el("p", { class: "problem" }, facts.problem),
       question(shown),
       verdict(shown),
-      live && source.has("control") && control(id, runs, redraw),
+      live && source.has("control") && (await control(id, runs, redraw)),
       warnings([...(conclusion?.warnings ?? []), ...shown.warnings]),
       effects(shown),
       arms(id, shown),
@@ -187,7 +187,7 @@ function arms(id, { experiment: facts, runs }) {
         { key: "recipe", label: "Recipe", value: (row) => [row.algorithm, row.model, row.backend].filter(Boolean).map(bare).join(", ") },
         { key: "seconds", label: "Time", numeric: true, value: (row) => row.seconds, cell: (row) => duration(row.seconds) },
         { key: "failure", label: "Failure", value: (row) => row.failure ?? "" },
-        ...(source.has("compare") && facts.baseline ? [{ key: "compare", label: "Task by task", value: () => "", cell: (row) => row.arm !== facts.baseline && el("a", { href: address(["compare"], { left: `${id}/${facts.baseline}`, right: `${id}/${row.run_id}` }) }, `against ${facts.baseline}`) }] : []),
+        ...(source.has("compare") && facts.baseline ? [{ key: "compare", label: "Task by task", value: () => "", cell: (row) => facts.comparisons.some((each) => each.arm === row.arm) && el("a", { href: address(["compare"], { left: `${id}/${facts.baseline}`, right: `${id}/${row.arm}` }) }, `against ${facts.baseline}`) }] : []),
       ],
     }),
   );
@@ -272,14 +272,6 @@ async function events(at) {
       el("ol", { class: "timeline" }, newest.map((event) => el("li", {}, el("time", {}, time(event.at)), el("span", {}, [event.event, event.run, brief(event.facts)].filter(Boolean).join(" · "))))),
     ),
   );
-}
-
-export function brief(facts) {
-  return Object.entries(facts ?? {}).map(([name, value]) => `${name} ${text(value)}`).join(", ").slice(0, 300);
-}
-
-function text(value) {
-  return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 function configuration({ config, parent_config: before, experiment: facts }) {

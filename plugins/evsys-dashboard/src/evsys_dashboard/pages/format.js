@@ -59,3 +59,12 @@ export function time(moment) {
 export function plural(count, noun) {
   return `${count.toLocaleString("en-GB")} ${noun}${count === 1 ? "" : "s"}`;
 }
+
+// Facts of an event or a log line, in one line.
+export function brief(facts) {
+  return Object.entries(facts ?? {}).map(([name, value]) => `${name} ${text(value)}`).join(", ").slice(0, 300);
+}
+
+export function text(value) {
+  return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value);
+}

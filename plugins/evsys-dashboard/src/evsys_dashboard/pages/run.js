@@ -3,8 +3,7 @@
 import { source } from "./api.js";
 import { curves } from "./charts.js";
 import { definitions, el, section } from "./dom.js";
-import { brief } from "./experiment.js";
-import { bytes, DASH, duration, money, number, plural, score, time } from "./format.js";
+import { brief, bytes, DASH, duration, money, number, plural, score, time } from "./format.js";
 import { address } from "./route.js";
 import { table } from "./table.js";
 import { statusBadge } from "./verdict.js";

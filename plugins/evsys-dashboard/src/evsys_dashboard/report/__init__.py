@@ -1,0 +1,1 @@
+"""Reports: the pages of one experiment, with their data, as one file."""
