@@ -78,7 +78,7 @@ class FakeModel:
         n: int = 1,
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> Sequence[Completion]:
-        """`n` times the answer that is due.
+        """`n` times the answer due.
 
         Raises:
             Exception: the answer that is due is one.

@@ -15,7 +15,7 @@ __all__ = ["blocked"]
 
 @contextmanager
 def blocked() -> Iterator[list[str]]:  # noqa: C901 - one guard for each way out of the machine
-    """Refuse connections and look-ups that leave this machine; yields the list of those that were tried."""
+    """Refuse connections and look-ups that leave this machine; yields the list of those tried."""
     tried: list[str] = []
     connect, connect_ex, send_to = socket.socket.connect, socket.socket.connect_ex, socket.socket.sendto
     look_up, look_up_name = socket.getaddrinfo, socket.gethostbyname

@@ -105,7 +105,7 @@ class WatchedClient:
     """A training client that passes everything on and shows what it was asked for.
 
     Attributes:
-        batches: a text for each `forward_backward` that is equal for equal data.
+        batches: a text for each `forward_backward` equal for equal data.
         steps: optimiser steps submitted.
         closed: set by a test; from then on every call fails, so that a run which ignores its end doesn't continue.
     """

@@ -1,7 +1,7 @@
 """The hooks that listeners may implement: keyword only, `ctx` first if they concern a run.
 
-Implementations may take any subset of a hook's arguments and may be async. Only `evsys_write_conclusion` has a value
-that is used. An implementation that raises is logged and counted, and the others still run. To end a run early, call
+Implementations may take any subset of a hook's arguments and may be async. Only `evsys_write_conclusion` has a
+value used. An implementation that raises is logged and counted, and the others still run. To end a run early, call
 `ctx.request_stop(reason)`.
 """
 

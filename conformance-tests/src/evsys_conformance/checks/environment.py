@@ -46,7 +46,7 @@ class EnvironmentConformance(PluginConformance):
 
     @check()
     def test_stops_after_a_start_that_was_cancelled(self, plugin: Any) -> None:
-        """A rollout that is cancelled while its environment starts ends soon, and leaves nothing that can't be stopped."""
+        """A rollout cancelled while its environment starts ends soon, and leaves nothing that can't be stopped."""
 
         async def life() -> None:
             starting = asyncio.create_task(plugin.start())

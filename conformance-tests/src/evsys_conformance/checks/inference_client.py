@@ -1,6 +1,4 @@
-"""The contract of an inference client: one conversation in, its own completions out, and failures that are
-reported.
-"""
+"""The contract of an inference client: one conversation in, its own completions out, and failures reported."""
 
 from __future__ import annotations
 

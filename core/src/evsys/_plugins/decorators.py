@@ -122,7 +122,7 @@ def register_environment[T: type[p.Environment]](name: str | None = None) -> Cal
 
 
 def register_agent[T: type[p.Agent] | _AgentFunction](name: str | None = None) -> Callable[[T], T]:
-    """Register a class with `async run(task, model, tools, ctx)`, or a function that is called like that."""
+    """Register a class with `async run(task, model, tools, ctx)`, or a function called like that."""
     return _register("agent", name)
 
 

@@ -28,7 +28,7 @@ __all__ = ["SLOW_SECONDS", "check_contract", "importing", "load"]
 _FUNCTIONS = frozenset({"agent", "loss", "transform", "verifier"})
 
 SLOW_SECONDS = 2.0
-"""CPU time of an import that is reported while it lasts. Not wall time, which on a loaded machine is long for any import."""
+"""CPU time of an import reported while it lasts. Not wall time, which on a loaded machine is long for any import."""
 
 SILENT_SECONDS = 15.0
 """Wall time after which an import is reported whatever it does: one that waits, for the network say, takes no CPU time."""

@@ -37,7 +37,7 @@ def requirements_of(distribution: str) -> list[tuple[str, str, str]]:
 
 
 def check_requirements(entry: PluginEntry) -> None:
-    """See that the versions of evsys that a plugin's distribution asks for are those that are installed.
+    """See that the versions of evsys that a plugin's distribution asks for are those installed.
 
     Raises:
         PluginIncompatibleError: they aren't; names both versions and the side to upgrade.

@@ -160,7 +160,7 @@ class LookSeries:
     tested nothing, or that the same experiment completed later, spends nothing. `rebuilt`: the project's ledger of looks was missing once and was
     made again from the experiments on record, so looks of deleted ones aren't known. `similar` counts the looks of other experiments at similar
     questions: on the same tasks, by another metric, claim, baseline or lever. `other_tasks` counts those at the same question on other tasks, `unasked` the
-    trained runs that were scored on these tasks without a look, `elsewhere` the looks at this question that this user took in places
+    trained runs scored on these tasks without a look, `elsewhere` the looks at this question that this user took in places
     whose ledger isn't the project's. They spend nothing of the level.
     """
 

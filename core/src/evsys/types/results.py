@@ -211,17 +211,18 @@ class ArmResult:
 class Comparison:
     """An arm against the baseline on the success metric; positive `effect` is better in the metric's direction.
 
-    A claim about a `checkpoint` holds of the very models that were trained, one about a `recipe` of another training run of it as well.
-    `n_seeds` runs of the arm were scored, and `n_baseline_seeds` of the baseline. Of `n_missing` tasks at least one
-    sample of either side has no score: `missing_samples` of the arm and `baseline_missing_samples` of the baseline in all; null in records of
-    versions that didn't count them. A task that only one side has a score of doesn't count. `effect_bounds` are the smallest and the largest effect
-    that missing samples allow; `n_units` of the tasks are independent:
-    tasks of one cluster, such as copies of one task, count as one. `missing_decides` says why the outcome is `inconclusive` where it hangs on them.
-    The intervals `low` to `high` of all arms hold together with probability 1 - `level`, the level of significance of the experiment. They follow
-    from the same tests as `p_corrected`, by `correction`, `bonferroni` or `westfall-young` (None for a single arm): an interval leaves out no effect
-    only if that is at most `level`. `method` names the test of `p_value`, which of a claim with a margin is a test of that margin.
-    `standard_error` is that of `effect`.
-    `shrunken_effect` is the effect expected of the next measurement, None where the arm wasn't chosen among several.
+    A claim about a `checkpoint` holds of the very models trained, one about a `recipe` of another training run of
+    it as well. `n_seeds` runs of the arm were scored, and `n_baseline_seeds` of the baseline. Of `n_missing` tasks
+    at least one sample of either side has no score: `missing_samples` of the arm and `baseline_missing_samples` of
+    the baseline in all; null in records of versions that didn't count them. A task that only one side has a score
+    of doesn't count. `effect_bounds` are the smallest and the largest effect that missing samples allow; `n_units`
+    of the tasks are independent: tasks of one cluster, such as copies of one task, count as one. `missing_decides`
+    says why the outcome is `inconclusive` where it hangs on them. The intervals `low` to `high` of all arms hold
+    together with probability 1 - `level`, the level of significance of the experiment. They follow from the same
+    tests as `p_corrected`, by `correction`, `bonferroni` or `westfall-young` (None for a single arm): an interval
+    leaves out no effect only if that is at most `level`. `method` names the test of `p_value`, which of a claim
+    with a margin is a test of that margin. `standard_error` is that of `effect`. `shrunken_effect` is the effect
+    expected of the next measurement, None where the arm wasn't chosen among several.
     """
 
     arm: str
@@ -254,7 +255,7 @@ class Comparison:
 
 @attrs.frozen(kw_only=True)
 class WithoutFlagged:
-    """The verdict again, without the scored `tasks` of the success metric's entry that are among training rows."""
+    """The verdict again, without the scored `tasks` of the success metric's entry among training rows."""
 
     benchmark: str
     tasks: tuple[str, ...]

@@ -43,9 +43,10 @@ def policy_data(
 
 
 def target_datum(answer: Answer, opinion: Opinion, count: int, *, mixed: bool) -> Datum:
-    """An answer with the teacher's likeliest tokens as targets, [N, K], and their probabilities over `count` as weights.
+    """An answer with the teacher's likeliest tokens as targets, [N, K], and their probabilities over `count` as
+    weights.
 
-    Mixed, [N, 1 + K] with the token that was said in front.
+    Mixed, [N, 1 + K] with the token said in front.
     """
     trajectory = answer.trajectory
     tokens, said = trajectory.tokens[:-1], trajectory.mask[1:]
@@ -65,7 +66,7 @@ def target_datum(answer: Answer, opinion: Opinion, count: int, *, mixed: bool) -
 
 
 def reverse_kl(answers: Sequence[Answer], teacher: Sequence[NDArray[np.float64]]) -> float:
-    """KL(student || teacher) by the tokens that were said, nats per token."""
+    """KL(student || teacher) by the tokens said, nats per token."""
     total = sum(
         float((answer.logprobs - theirs).sum()) for answer, theirs in zip(answers, teacher, strict=True)
     )

@@ -144,7 +144,7 @@ class Distillation(BaseAlgorithm):
 
     @property
     def rows(self) -> int:
-        """Prompts left to train on; of many an estimate, by the sample that was looked at."""
+        """Prompts left to train on; of many an estimate, by the sample looked at."""
         return self._prompts.expected
 
     async def setup(self, ctx: RunContext) -> None:

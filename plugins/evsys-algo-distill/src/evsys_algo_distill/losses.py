@@ -1,7 +1,7 @@
 """The loss of a mixture of both divergences. Each by itself is a built-in loss, which servers know by name.
 
-With p the teacher's probabilities of its K likeliest tokens, renormalised, lp the student's logprobs, q those at sampling, T the
-teacher's logprob of the token that was said, and n the answers' tokens in the batch:
+With p the teacher's probabilities of its K likeliest tokens, renormalised, lp the student's logprobs, q those at
+sampling, T the teacher's logprob of the token said, and n the answers' tokens in the batch:
 
     forward   cross_entropy:        - 1/n sum_t sum_k p_k lp_k                 its gradient is that of KL(p || student)
     reverse   importance_sampling:  - 1/n sum_t exp(lp_t - q_t) (T_t - q_t)    its gradient is that of KL(student || teacher)
@@ -31,7 +31,7 @@ def mixed_divergence(
     """`forward_share` times the forward divergence, and the rest times the reverse one.
 
     Args:
-        data: `target_tokens` [N, 1 + K], the token that was said and the teacher's likeliest; `weights` in that shape, 1/n for the
+        data: `target_tokens` [N, 1 + K], the token said and the teacher's likeliest; `weights` in that shape, 1/n for the
             former and p/n for the latter, 0 off the answers; `logprobs` and `advantages` [N], q and T - q.
         logprobs: the student's, [N, 1 + K] each.
         forward_share: a, from 0 to 1.

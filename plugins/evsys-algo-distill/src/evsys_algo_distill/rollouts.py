@@ -105,7 +105,7 @@ async def _in_order_of_tasks(groups: AsyncGenerator[Group], ctx: RunContext) -> 
 
 
 def _means(kept: Sequence[Rollout], answers: Sequence[Answer]) -> dict[str, float]:
-    """Of the rollouts that are learnt from, called as `rl` calls them; no reward where none of them is judged."""
+    """Of the rollouts learnt from, called as `rl` calls them; no reward where none of them is judged."""
     rewards = [rollout.score.value for rollout in kept if isinstance(rollout.score, Score)]
     found = {
         "sequences": float(len(answers)),

@@ -27,7 +27,7 @@ class Opinion:
     """Of one answer of n tokens.
 
     Attributes:
-        logprobs: [n], of the tokens that were said.
+        logprobs: [n], of the tokens said.
         tokens: [n, K], the likeliest at each place.
         probabilities: [n, K], of those, as if there were no others: each row adds up to 1. A place with fewer than K
             candidates has zeros at its end, one with none at all nothing else.

@@ -109,7 +109,7 @@ class DPO(BaseAlgorithm):
 
     @property
     def rows(self) -> int:
-        """Pairs left to train on; of many an estimate, by the sample that was looked at."""
+        """Pairs left to train on; of many an estimate, by the sample looked at."""
         return self._pairs.expected
 
     async def setup(self, ctx: RunContext) -> None:

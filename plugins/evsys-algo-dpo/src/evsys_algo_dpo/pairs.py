@@ -108,7 +108,7 @@ def _unusable(
 
 
 def _equal(one: Sequences, other: Sequences) -> bool:
-    """True where both sides are the same tokens, as they differ in nothing that is rendered."""
+    """True where both sides are the same tokens, as they differ in nothing rendered."""
     return len(one) == len(other) and all(
         tokens.tolist() == others.tolist() for (tokens, _), (others, _) in zip(one, other, strict=True)
     )

@@ -20,7 +20,8 @@ def token_shares(loss_agg: str, lengths: Sequence[int], longest: int) -> list[fl
         lengths: trained tokens of each rollout of the whole batch; 0 for one that isn't trained.
         longest: most tokens that a rollout may have.
 
-    Returns: A number a rollout, 0 for one without tokens.
+    Returns:
+        A number a rollout, 0 for one without tokens.
 
     Raises:
         ValueError: there is no such aggregation.

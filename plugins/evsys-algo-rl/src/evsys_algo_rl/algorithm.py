@@ -300,7 +300,7 @@ class RL(BaseAlgorithm):
         return attrs.evolve(result, status="collapsed", stop_reason=self._collapsed, metrics=metrics)
 
     def after_collapse(self, result: RunResult, retreats: int) -> Retreat | None:
-        """As for every algorithm, except after its guard: the best checkpoint may be the best by a reward that is in doubt."""
+        """As for every algorithm, except after its guard: the best checkpoint may be the best by a reward in doubt."""
         from evsys_algo_rl.guard import stopped_by_guard
 
         return None if stopped_by_guard(result) else super().after_collapse(result, retreats)

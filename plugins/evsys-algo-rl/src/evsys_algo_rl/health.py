@@ -90,7 +90,7 @@ def _completion_tokens(member: Member) -> NDArray[np.int64]:
 
 
 def repetition(texts: Sequence[NDArray[np.int64]]) -> float:
-    """The share of runs of four tokens that were in the same text before, over all texts."""
+    """The share of runs of four tokens in the same text before, over all texts."""
     if not texts:
         return 0.0
     ids = np.concatenate(texts).astype(np.uint64)

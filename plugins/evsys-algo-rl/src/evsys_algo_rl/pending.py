@@ -1,4 +1,4 @@
-"""A batch that is made and not yet trained, as text for a checkpoint: one sampling may serve several steps."""
+"""A batch made and not yet trained, as text for a checkpoint: one sampling may serve several steps."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Pipeline:
         Args:
             size: how many.
             ahead: how many more may be sampled meanwhile, for the rounds that follow.
-            refill: how many further groups may be sampled in place of those that are skipped.
+            refill: how many further groups may be sampled in place of those skipped.
             skip: says which groups aren't wanted.
 
         Returns:

@@ -84,7 +84,7 @@ class SFT(BaseAlgorithm):
 
     @property
     def rows(self) -> int:
-        """Rows left to train on; of many rows an estimate, by the sample that was looked at."""
+        """Rows left to train on; of many rows an estimate, by the sample looked at."""
         return self._rows
 
     def rows_trained(self, rows: int) -> int:

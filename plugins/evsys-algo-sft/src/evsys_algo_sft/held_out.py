@@ -74,7 +74,7 @@ class HeldOut:
     """Measures rows that nothing was trained on.
 
     Args:
-        rows: rendered as those that are trained.
+        rows: rendered as those trained.
         tokenizer: of the model; it shows how many bytes of text the trained tokens are.
     """
 

@@ -55,7 +55,7 @@ class MockTrainingClient:
         renderer: of the model.
         seed: of sampling where a call brings none.
         capabilities: what the backend can do.
-        version: optimiser steps of this run that are behind it.
+        version: optimiser steps of this run behind it.
     """
 
     free: ClassVar[bool] = True

@@ -66,7 +66,7 @@ class TinkerTrainingClient:
 
     @property
     def version(self) -> int:
-        """Optimiser steps behind the weights, with those that are submitted."""
+        """Optimiser steps behind the weights, with those submitted."""
         return self.first + self.stream.steps
 
     def forward(self, data: Sequence[Datum]) -> Awaitable[ForwardResult]:
@@ -179,7 +179,7 @@ class TinkerTrainingClient:
         return self.meter.sampling_cost(prompt_tokens, completion_tokens)
 
     async def differs_from(self, check: Mapping[str, Any]) -> float | None:
-        """How far the model's logprobs are from those that were noted when its state was saved; None where nothing was noted."""
+        """How far the model's logprobs are from those noted when its state was saved; None where nothing was noted."""
         noted = Fingerprint.read(check)
         if noted is None:
             return None

@@ -1,8 +1,9 @@
-"""The few plain HTTP calls that evsys makes itself: is the server there, what does it offer, how long does it keep a state.
+"""The few plain HTTP calls that evsys makes itself: is the server there, what does it offer, how long does it keep
+a state.
 
-They are kept apart from the official client, which retries for minutes where an answer within seconds is wanted. A redirect is
-followed by none of them: a key goes to the address that was given and nowhere else. Proxies of the environment are used, as the
-client uses them.
+They are kept apart from the official client, which retries for minutes where an answer within seconds is wanted. A
+redirect is followed by none of them: a key goes to the address given and nowhere else. Proxies of the environment
+are used, as the client uses them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Outcome = Literal["ok", "differs", "lacks"]
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """One thing that was looked at: how it came out, by how much at most, and what is to be said of it."""
+    """One thing looked at: how it came out, by how much at most, and what is to be said of it."""
 
     what: str
     outcome: Outcome

@@ -225,7 +225,8 @@ class Run:
     def _close(self, how: Ended, detail: str | None) -> str | None:
         """End the session, if there is one; blocks. Skips a server that doesn't answer or has forgotten it.
 
-        Returns: The failures.
+        Returns:
+            The failures.
         """
         session, self._session = self._session, None
         if session is None:

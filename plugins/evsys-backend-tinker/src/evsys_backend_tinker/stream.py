@@ -31,7 +31,7 @@ _NOT_DONE = "it was not done: a call before it was refused"
 
 
 class _LetGoError(Exception):
-    """A call that was under way was let go, as all are when the model is made again."""
+    """A call under way was let go, as all are when the model is made again."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -80,7 +80,7 @@ class Stream:
 
     Attributes:
         generation: how often the model was made again.
-        steps: optimiser steps that were submitted and not taken back.
+        steps: optimiser steps submitted and not taken back.
         closed: why no more calls are taken.
     """
 
@@ -124,8 +124,8 @@ class Stream:
         return task
 
     def saved(self, call: Call) -> None:
-        """A state holds what `call` saved: no step before it is ever repeated. A gradient that no step has used isn't in it; a snapshot
-        that was taken since the last step is of the very weights that it holds.
+        """A state holds what `call` saved: no step before it is ever repeated. A gradient that no step has used
+        isn't in it; a snapshot taken since the last step is of the very weights that it holds.
         """
         last = max((one.number for one in self._since if one.steps and one.number < call.number), default=0)
         self._since = [

@@ -1,4 +1,4 @@
-"""A team's server: its database takes in records that are sent to it, and shows them to those with a key."""
+"""A team's server: its database takes in records sent to it, and shows them to those with a key."""
 
 from __future__ import annotations
 

@@ -404,7 +404,7 @@ def _draw_scores(
 
 
 def _models(material: Material, benchmark: str, metric: str) -> dict[str, float]:
-    """API models that were scored alongside the arms."""
+    """API models scored alongside the arms."""
     found: dict[str, float] = {}
     for run in material.runs:
         for e in run.evaluations:

@@ -17,7 +17,7 @@ __all__ = ["Drawn", "draw"]
 
 @attrs.frozen(kw_only=True)
 class Drawn:
-    """The files that were written, and what couldn't be drawn, with the reason."""
+    """The files written, and what couldn't be drawn, with the reason."""
 
     files: tuple[Path, ...] = ()
     problems: tuple[str, ...] = ()

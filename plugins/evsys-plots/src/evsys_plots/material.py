@@ -101,7 +101,7 @@ class Material:
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
-        """The benchmark entries that were scored, in that order."""
+        """The benchmark entries scored, in that order."""
         scored = (e.benchmark for run in self.runs for e in run.evaluations)
         return tuple(dict.fromkeys(name for name in scored if not is_proof(name)))
 

@@ -64,7 +64,7 @@ def superseded(result: Record, attempts: Sequence[Attempt]) -> bool:
 def live(records: Iterable[Record], attempts: Sequence[Attempt]) -> Iterator[Record]:
     """The records of the live lineage, streaming: each step once, although a crash may have written it twice.
 
-    A record of an attempt that was left behind, or of a step after the one from which a later attempt continued, is
+    A record of an attempt left behind, or of a step after the one from which a later attempt continued, is
     passed over. Records without a step belong to their attempt as a whole. Without attempts everything is live.
     """
     line = lineage(attempts)

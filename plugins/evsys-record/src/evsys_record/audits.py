@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 AUDIT = "audit.json"
-"""The newest audit that was saved, in the folder of the experiment."""
+"""The newest audit saved, in the folder of the experiment."""
 
 type AuditState = Literal["ok", "differs", "unchecked"]
 type AuditPart = Literal["files", "rollouts", "numbers", "verdict"]

@@ -144,7 +144,7 @@ def ask(index: Index, question: Question) -> History:
 
 
 def found_by(index: Index, question: Question) -> list[tuple[int, str]]:
-    """The experiments that are asked for, however many, by their numbers in the index and their ids."""
+    """The experiments asked for, however many, by their numbers in the index and their ids."""
     conditions, values = _conditions(question)
     query = f"SELECT e.id, e.folder FROM experiment e WHERE {' AND '.join(conditions)} ORDER BY {_order(question)}"  # noqa: S608
     return [(int(number), str(folder)) for number, folder in index.rows(query, values)]

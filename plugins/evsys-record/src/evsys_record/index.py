@@ -115,7 +115,7 @@ class Index:
         self._tell(f"the index {self.path} is damaged ({exc}); it is made again from the records")
 
     def _open_database(self) -> sqlite3.Connection | None:
-        """The index that is kept; None where there is none. No one writes to the file, so nothing need be locked."""
+        """The index kept; None where there is none. No one writes to the file, so nothing need be locked."""
         if not self.path.is_file():
             return None
         database = sqlite3.connect(

@@ -22,7 +22,7 @@ def leaks_in(text: str, redactor: Redactor) -> Iterator[tuple[str, int, int]]:
 
 
 def leak(name: str, *, path: str = "", **place: Any) -> Problem:
-    """The problem with a secret that is at `path`; `place` is what else a `Problem` knows of places."""
+    """The problem with a secret at `path`; `place` is what else a `Problem` knows of places."""
     if name.startswith(OPTION):
         told, hint = f"the value given by {name}", "leave it out here"
     else:

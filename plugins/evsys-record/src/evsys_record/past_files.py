@@ -255,7 +255,7 @@ def _subject(conclusion: Tree, deciding: Sequence[Comparison]) -> str | None:
 
 
 def _leaked_share(conclusion: Tree) -> float | None:
-    """The share of the scored tasks that are in training rows; None if none is."""
+    """The share of the scored tasks in training rows; None if none is."""
     rest = conclusion.get("without_flagged")
     if not rest or not rest.get("tasks"):
         return None

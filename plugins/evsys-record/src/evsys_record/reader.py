@@ -370,7 +370,7 @@ class Run:
             yield line["step"], line["values"]
 
     def rollouts(self, phase: str = "training") -> Iterator[RecordedRollout]:
-        """The rollouts that were kept, one at a time.
+        """The rollouts kept, one at a time.
 
         Args:
             phase: `training`, `validation` or `test`.

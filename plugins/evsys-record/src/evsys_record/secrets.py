@@ -101,7 +101,7 @@ _ISSUERS = (
 _MARKS = re.compile(r"(?i)uthorization|bearer |basic ")
 _RANDOM = re.compile(r"(?=\D*\d)(?=[^a-zA-Z]*[a-zA-Z])\S{16,}")
 MOST_NESTED = 10
-"""Addresses inside addresses that are looked for: without a bound, a text of many `://` takes quadratic time."""
+"""Addresses inside addresses looked for: without a bound, a text of many `://` takes quadratic time."""
 
 _SHORTEST = 8
 """Values shorter than this aren't looked for: `1` or `true` would be found everywhere."""

@@ -66,7 +66,7 @@ def _conclusion(past: PastExperiment, folder: Path) -> Conclusion | None:
 
 
 def _earlier_conclusions(past: PastExperiment, folder: Path) -> Iterator[Superseded]:
-    """The conclusions that are alongside the one that holds."""
+    """The conclusions alongside the one that holds."""
     for number in range(1, len(past.superseded) + 1):
         name = f"conclusion.{number}.json"
         tree = read_json(folder / name)

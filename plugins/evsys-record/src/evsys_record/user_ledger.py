@@ -16,8 +16,8 @@ OFF = "off"
 def user_ledger(question: AskedQuestion, environ: Mapping[str, str] | None = None) -> Path | None:
     """The file that has this user's looks at questions of one key; None if `EVSYS_LOOKS` is `off`.
 
-    It is in the folder that `EVSYS_LOOKS` names, else in `XDG_STATE_HOME/evsys/looks`, else in `~/.local/state/evsys/looks`, and need not exist.
-    Variables that are set but empty count as unset.
+    It is in the folder that `EVSYS_LOOKS` names, else in `XDG_STATE_HOME/evsys/looks`, else in
+    `~/.local/state/evsys/looks`, and need not exist. Variables set but empty count as unset.
     """
     environ = os.environ if environ is None else environ
     own, shared = environ.get("EVSYS_LOOKS"), environ.get("XDG_STATE_HOME")

@@ -19,7 +19,7 @@ class Waited:
         experiment_id: the experiment.
         status: its status then; `running` unless it ended.
         reason: `end`, `event` or `timeout`.
-        cursor: the number of the last event that was seen.
+        cursor: the number of the last event seen.
         exit_code: the exit code of the command.
         event: the event that was waited for.
     """

@@ -53,7 +53,7 @@ def experiment_names(ctx: click.Context, _param: click.Parameter, incomplete: st
 
 
 def run_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Runs of the experiment that was named before."""
+    """Runs of the experiment named before."""
     experiments = records_folder(ctx.params.get("records"))
     named = ctx.params.get("experiment") or ""
     found = _folders(experiments, "experiment.json")

@@ -213,7 +213,7 @@ def _traceback(error: Any) -> str:
 
 
 class _Outputs:
-    """The outputs of a formatted event. structlog calls the method that is named like the level."""
+    """The outputs of a formatted event. structlog calls the method named like the level."""
 
     def __init__(self, path: Path | None, settings: LogSettings, sequence: Callable[[], int] | None) -> None:
         self._settings = settings

@@ -52,7 +52,7 @@ async def make_service(
 
     Args:
         backend: kind of the backend, such as `local` or `mock`.
-        models: base models that are served.
+        models: base models served.
         directory: of the checkpoints; a later server on the same folder finds them.
         params: of the backend, as in an experiment file.
         deterministic: results don't depend on concurrent requests; slower if many sample at once.

@@ -22,7 +22,7 @@ __all__ = ["ServerCatalogue"]
 
 
 class _Lent:
-    """A sampling client that is lent for each call, so that snapshots may come and go in between."""
+    """A sampling client lent for each call, so that snapshots may come and go in between."""
 
     def __init__(self, service: Service, source: str) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""The backend behind the server: made again by its kind for each model that is trained or restored."""
+"""The backend behind the server: made again by its kind for each model trained or restored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Prepared:
 
 @attrs.frozen(kw_only=True, eq=False)
 class BaseModel:
-    """A base model that is served, untrained."""
+    """A base model served, untrained."""
 
     name: str
     prepared: Prepared
@@ -49,7 +49,7 @@ class Engine:
         registry: where the kind is found.
         kind: of the backend.
         params: of the backend, as in an experiment file.
-        models: names of the base models that are served.
+        models: names of the base models served.
         directory: a folder that backends may write to.
         deterministic: whether results may not depend on what else is asked meanwhile.
     """

@@ -27,7 +27,7 @@ class Limits:
         live_samplers: snapshots kept in memory; others are restored when they are asked.
         unnamed_samplers: snapshots without a name that a session keeps on disk; the least recently used goes first.
         poll_seconds: how long a request for an answer is held; clients ask again.
-        patience_seconds: how long a model waits for a request that is missing in its order.
+        patience_seconds: how long a model waits for a request missing in its order.
         session_seconds: how long a session lasts without a sign of life.
     """
 

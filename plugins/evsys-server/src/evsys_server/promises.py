@@ -105,8 +105,8 @@ class Promises:
     """Promises by id. Those whose answer was fetched are kept a while: a reply may be lost, and is fetched again.
 
     Args:
-        keep: most fetched answers that are kept.
-        keep_bytes: most bytes of fetched answers that are kept.
+        keep: most fetched answers kept.
+        keep_bytes: most bytes of fetched answers kept.
         log: of the server's own failures.
     """
 

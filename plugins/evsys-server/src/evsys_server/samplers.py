@@ -1,4 +1,4 @@
-"""Snapshots that are sampled from: few of them live in memory, the others come back from their checkpoint when asked."""
+"""Snapshots sampled from: few of them live in memory, the others come back from their checkpoint when asked."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Session:
     samplers: OrderedDict[str, SamplingSession] = attrs.field(factory=OrderedDict)
 
     def surplus(self, most: int) -> list[SamplingSession]:
-        """Unnamed snapshots beyond the `most` that were used last."""
+        """Unnamed snapshots beyond the `most` used last."""
         unnamed = [sampling for sampling in self.samplers.values() if sampling.unnamed]
         return unnamed[: max(0, len(unnamed) - most)]
 

@@ -123,11 +123,12 @@ class Paired:
     flips: Flips | None = attrs.field(default=None, eq=False, repr=False)
 
     def interval(self, level: float, tested: Iterable[float] = (0.0,)) -> tuple[float, float]:
-        """The interval that leaves out the truth with probability `level`; it holds the 95 % one if `level` is below 0.05.
+        """The interval that leaves out the truth with probability `level`; it holds the 95 % one if `level` is
+        below 0.05.
 
         Args:
             level: 1 less its confidence.
-            tested: effects that are tested: the interval holds each of them exactly if its p-value is above `level`.
+            tested: effects tested: the interval holds each of them exactly if its p-value is above `level`.
         """
         if self.ends_at is None or level == _LEVEL:
             low, high = self.low, self.high

@@ -42,8 +42,8 @@ class LocalLogger:
 
 
 class PrintProgress:
-    """Shows how runs go, on standard error: on a terminal a live line, or a table of those that are under way where there are
-    several; plain lines that begin with the run's id in a pipe or a file.
+    """Shows how runs go, on standard error: on a terminal a live line, or a table of those under way where there
+    are several; plain lines that begin with the run's id in a pipe or a file.
     """
 
     name: ClassVar[str] = "print_progress"

@@ -34,7 +34,7 @@ class CsvMetrics:
     """Writes `metrics.csv`, a row a step, and `scores.csv`, a row for each metric of each scoring, into a run's
     folder.
 
-    A resumed run continues in the same files; `attempt` distinguishes the rows of a step that was trained twice.
+    A resumed run continues in the same files; `attempt` distinguishes the rows of a step trained twice.
     """
 
     name: ClassVar[str] = "csv_metrics"

@@ -57,9 +57,10 @@ class DirectEngine:
     def run(
         self, tasks: Sequence[HarborTask], policy: Policy, limits: RolloutLimits
     ) -> AsyncGenerator[Rollout]:
-        """Yield every rollout once: as they finish, or with `limits.wave` wave after wave in the order of the tasks.
+        """Yield every rollout once: as they finish, or with `limits.wave` wave after wave in the order of the
+        tasks.
 
-        Work begins with the first rollout that is asked for, and ends when the generator is closed. At most
+        Work begins with the first rollout asked for, and ends when the generator is closed. At most
         `2 * n_concurrent` rollouts run or wait to be taken, so a slow reader slows the engine down.
         """
         # `validate` looks at this engine and runs nothing, so that asyncio isn't imported for it.

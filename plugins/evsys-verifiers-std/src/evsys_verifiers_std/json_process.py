@@ -97,7 +97,7 @@ def _resolve_all(schema: Any) -> None:
 
 
 def _values(schema: Any, key: str) -> Iterator[str]:
-    """Every text that is under a key, however deep."""
+    """Every text under a key, however deep."""
     if isinstance(schema, Mapping):
         if isinstance(schema.get(key), str):
             yield schema[key]

@@ -72,7 +72,7 @@ class Numeric(Configured):
 
 
 def _pick_number(text: str, settings: NumericParams) -> Quantity | None:
-    """The number that is looked at; None where there is none, or where several leave it open."""
+    """The number looked at; None where there is none, or where several leave it open."""
     if settings.after is not None:
         _, found, text = text.rpartition(settings.after)
         if not found:

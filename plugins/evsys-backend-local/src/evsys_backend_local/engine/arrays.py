@@ -34,7 +34,7 @@ class Arrays:
         versions: of the library, for the record.
         workers: threads that share a batch, by default; None is one a CPU.
         out_of_memory: the exception raised without memory.
-        free_bytes: memory that is left; None if unknown.
+        free_bytes: memory left; None if unknown.
         wait: return when all pending work is computed.
         put: a numpy array as one of this table.
         host: an array of this table as numpy's.

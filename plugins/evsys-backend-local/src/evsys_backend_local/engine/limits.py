@@ -20,10 +20,10 @@ MAX_CONTEXT = 8192
 """Longest sequence, regardless of the model could do: training keeps a row of activations for each token."""
 
 MAX_TREE_ROWS = 8192
-"""Most rows that are computed together: sequences with a common beginning, or one long sequence."""
+"""Most rows computed together: sequences with a common beginning, or one long sequence."""
 
 PREFIX_CACHE_MB = 256
-"""Memory for the keys and values of prompts that are kept between calls, in MiB, where nothing else is asked for."""
+"""Memory for the keys and values of prompts kept between calls, in MiB, where nothing else is asked for."""
 
 
 class InvalidInputError(BackendError, ValueError):

@@ -47,7 +47,7 @@ class Block:
 
 @attrs.frozen(kw_only=True)
 class Pack:
-    """Rows that are computed together.
+    """Rows computed together.
 
     Attributes:
         members: indices of the packed sequences in the caller's list, in sorted order.

@@ -172,7 +172,7 @@ def sample(
 
 
 class _Wave:
-    """Requests that are decoded together."""
+    """Requests decoded together."""
 
     def __init__(self, prefill: Prefill, requests: Sequence[SampleRequest], limits: Sequence[int]) -> None:
         self.prefill = prefill

@@ -26,7 +26,7 @@ class ModelShape:
         qkv_bias: q, k and v projections add a bias (Qwen2).
         qk_norm: q and k heads are RMS-normalised before the rotation (Qwen3).
         window: a token sees itself and the ``window - 1`` before it, in every block; None sees all (Mistral).
-        max_context: longest sequence that is computed, in tokens.
+        max_context: longest sequence computed, in tokens.
     """
 
     dim: int

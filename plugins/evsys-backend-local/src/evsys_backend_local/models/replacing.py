@@ -39,9 +39,10 @@ def workplace(out: Path) -> Iterator[Path]:
 
 
 def put_in_place(folder: Path, out: Path) -> None:
-    """Make ``folder``, a `workplace`, be ``out``; what is there moves alongside ``folder``, and goes with the temporary folder.
+    """Make ``folder``, a `workplace`, be ``out``; what is there moves alongside ``folder``, and goes with the
+    temporary folder.
 
-    If that fails the old one is back. Of a process that is killed between both moves `give_back` puts it back.
+    If that fails the old one is back. Of a process killed between both moves `give_back` puts it back.
     """
     if not out.exists():
         folder.rename(out)
@@ -70,7 +71,7 @@ def give_back(parent: Path, name: str | None = None) -> list[Path]:
 
 
 def told(folder: Path) -> str:
-    """The message about a folder that was restored."""
+    """The message about a folder restored."""
     return f"{folder}: what replaced this model was killed as it did; the model is back as it was"
 
 

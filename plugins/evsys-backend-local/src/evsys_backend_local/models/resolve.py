@@ -95,7 +95,7 @@ def _looked_at(model: ModelSpec) -> tuple[ModelShape, list[str]]:
 
     Raises:
         ConfigError: not on this machine, or an architecture or size that this engine doesn't run.
-        DataError: files that are missing or damaged.
+        DataError: files missing or damaged.
     """
     folder = resolve(model.name)
     if folder is None:

@@ -24,7 +24,7 @@ def checked_header(path: Path) -> tuple[ModelHeader, list[str]]:
 
     Raises:
         UnsupportedModelError: an architecture or an option that this engine doesn't run.
-        DataError: files that are missing, or whose headers are damaged.
+        DataError: files missing, or whose headers are damaged.
     """
     if is_folder_model(path):
         header = config_header(read_config(path), str(path))
@@ -55,7 +55,7 @@ def template_problems(folder: Path, variables: Mapping[str, Any] | None = None) 
 
 
 def folder_problems(weights: FolderWeights, shape: ModelShape) -> list[str]:
-    """Arrays of a Hugging Face folder that are missing, or of another shape or element type."""
+    """Arrays of a Hugging Face folder missing, or of another shape or element type."""
     problems = _differences(weight_specs(shape), weights.shapes())
     strange = [kind for kind in weights.kinds if kind not in FLOATS]
     if strange:
@@ -64,7 +64,7 @@ def folder_problems(weights: FolderWeights, shape: ModelShape) -> list[str]:
 
 
 def gguf_problems(file: GgufFile, shape: ModelShape) -> list[str]:
-    """Tensors of a GGUF file that are missing, cut off, or of another shape or quantisation."""
+    """Tensors of a GGUF file missing, cut off, or of another shape or quantisation."""
     expected = [(tensor_name(name), size) for name, size in weight_specs(shape)]
     problems = _differences(expected, {name: info.shape for name, info in file.tensors.items()})
     size = file.path.stat().st_size

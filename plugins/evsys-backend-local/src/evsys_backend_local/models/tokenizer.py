@@ -31,7 +31,7 @@ class _Split:
         pattern: the pieces; None leaves them to the byte-level step, as in GPT-2.
         digits: each digit is a piece of its own, before anything else.
         compose: Unicode is composed (NFC) first.
-        whole: a piece that is in the vocabulary isn't merged from its parts.
+        whole: a piece in the vocabulary isn't merged from its parts.
     """
 
     pattern: str | None = None

@@ -71,8 +71,8 @@ class ComparedTask:
 class ComparisonAnswer:
     """Two sides on the tasks that both were scored on.
 
-    `effect` is right minus left, with its 95 % interval; `equal_p` tests equality at the margin that was asked for. `problem` says why the
-    sides can't be compared, or why there is no interval.
+    `effect` is right minus left, with its 95 % interval; `equal_p` tests equality at the margin asked for.
+    `problem` says why the sides can't be compared, or why there is no interval.
     """
 
     left: str

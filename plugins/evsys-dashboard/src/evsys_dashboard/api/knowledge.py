@@ -35,7 +35,7 @@ class MemoryQuestion:
 
 @attrs.frozen(kw_only=True)
 class FinalTest:
-    """A benchmark entry with the split `test`, and the experiments that were scored on its tasks under whatever name."""
+    """A benchmark entry with the split `test`, and the experiments scored on its tasks under whatever name."""
 
     name: str
     experiments: tuple[str, ...]
@@ -75,7 +75,7 @@ def _project(experiments: Path) -> Path:
 
 
 def _final_tests(index: Index) -> tuple[FinalTest, ...]:
-    """Each final test once, with every experiment that was scored on the same tasks."""
+    """Each final test once, with every experiment scored on the same tasks."""
     scored = list(entries_on_record(index))
     found = []
     for _, entry in (each for each in scored if each[1].split == "test"):

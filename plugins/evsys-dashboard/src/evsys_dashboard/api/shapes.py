@@ -187,7 +187,7 @@ class Curve:
 
 @attrs.frozen(kw_only=True)
 class Curves:
-    """The curves that were asked for, in the order of the runs."""
+    """The curves asked for, in the order of the runs."""
 
     version: int
     curves: tuple[Curve, ...]

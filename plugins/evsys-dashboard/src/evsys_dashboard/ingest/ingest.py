@@ -191,7 +191,7 @@ class _Batch:
             self._connection.execute(sa.insert(piece).values(kept))
 
     def _forget(self, path: str) -> None:
-        """Begin a file again: its writer lost bytes that were sent before, as a power cut may do."""
+        """Begin a file again: its writer lost bytes sent before, as a power cut may do."""
         row = self.files[path]
         self._connection.execute(sa.delete(piece).where(piece.c.file_id == row["id"]))
         what = run_file_of(path)

@@ -18,7 +18,7 @@ __all__ = ["AuditEntry", "read_audit", "write_audit"]
 
 @attrs.frozen(kw_only=True)
 class AuditEntry:
-    """A line of the audit log. `key` is the printable part of the key that was used."""
+    """A line of the audit log. `key` is the printable part of the key used."""
 
     id: int
     at: str

@@ -53,7 +53,7 @@ def live_points(
 
 
 def _latest(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Steps in order, each with the value that was written last."""
+    """Steps in order, each with the value written last."""
     if len(steps) < 2 or (np.diff(steps) > 0).all():
         return steps, values
     order = np.argsort(steps, kind="stable")

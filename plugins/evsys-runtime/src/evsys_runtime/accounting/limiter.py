@@ -101,7 +101,7 @@ class Limiter:
 
     @property
     def running(self) -> int:
-        """Calls that are under way."""
+        """Calls under way."""
         return self._running
 
     @property

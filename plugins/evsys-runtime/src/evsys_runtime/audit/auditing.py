@@ -226,7 +226,7 @@ def _check_looks(part: Section, conclusion: Tree) -> None:
 
 
 def _check_verdict_without(section: Section, evidence: Evidence, question: Question, without: Tree) -> None:
-    """The verdict without the tasks that are among the training rows."""
+    """The verdict without the tasks among the training rows."""
     confirmed = evidence.conclusion.get("confirmed")
     part = section.section("verdict", "without flagged tasks")
     if confirmed is not None:

@@ -99,7 +99,7 @@ def claim_outcomes(
 
 
 def either(seen: Outcomes, extremes: Iterable[Outcomes], undecided: str) -> Outcomes:
-    """The outcomes that are left when missing samples are put at either extreme: one that an extreme changes is undecided."""
+    """The outcomes left when missing samples are put at either extreme: one that an extreme changes is undecided."""
     found: set[str] = set()
     for outcome in seen:
         if outcome == "unscored":

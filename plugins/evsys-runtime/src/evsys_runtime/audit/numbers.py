@@ -238,7 +238,7 @@ def _check_bounds(
 def check_claims(
     section: Section, found: RecomputedComparisons, recorded: Sequence[Tree], comparisons: Sequence[Tree]
 ) -> None:
-    """Check what is claimed of each arm, of the models that were trained and of their recipes."""
+    """Check what is claimed of each arm, of the models trained and of their recipes."""
     question, compared = found.question, found.compared
     p_values = [
         None if each["p_corrected"] is None else Estimate(each["p_corrected"]) for each in comparisons

@@ -123,7 +123,7 @@ class PairedTest:
 
     Attributes:
         effect: the difference seen.
-        n: the tasks, and `groups` those that are independent.
+        n: the tasks, and `groups` those independent.
         step: the scale on which an interval is searched; `slack` is how far apart two searches may end.
     """
 

@@ -46,7 +46,7 @@ class Question:
         return self.margin if self.claim in ("better", "worse") else 0.0
 
     def worst(self, seen: frozenset[float]) -> float | None:
-        """The worst value that the metric of a task can have, by the rewards that were seen; None where it isn't known."""
+        """The worst value that the metric of a task can have, by the rewards seen; None where it isn't known."""
         ends: tuple[float, float] | None = (0.0, 1.0)
         if self.task_metric.of_rewards and not seen <= {0.0, 1.0}:
             ends = None

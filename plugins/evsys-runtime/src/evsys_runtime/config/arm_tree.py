@@ -74,7 +74,7 @@ class ArmTree:
 
 
 class Digests:
-    """Hashes of runs, from a hash input that is made once for each distinct part."""
+    """Hashes of runs, from a hash input made once for each distinct part."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[str, Any]] = {}

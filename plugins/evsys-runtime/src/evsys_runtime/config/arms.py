@@ -119,7 +119,7 @@ class Arms:
         return [kind for kind, built in named if "deterministic" not in getattr(built, "capabilities", ())]
 
     def _shape(self, tree: Mapping[str, Any]) -> Problems:
-        """Keys that are missing or unknown."""
+        """Keys missing or unknown."""
         keys = frozenset(tree)
         if keys not in self._shapes:
             found = _problems(lambda: structure(RunConfig, tree))

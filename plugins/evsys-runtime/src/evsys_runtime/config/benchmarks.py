@@ -245,7 +245,7 @@ class Benchmarks:
                 )
 
     def _tasks(self, entry: BenchmarkConfig, path: Path, name: str, where: str) -> None:
-        """Read the tasks, and look at those that are scored. `where` is the key that names them."""
+        """Read the tasks, and look at those scored. `where` is the key that names them."""
         place = where.rpartition(".")[0]
         problems = [
             problem

@@ -164,7 +164,7 @@ def stage_name(given: Any, index: int, *, default: str = "stage") -> str:
 
 
 def learned_benchmark(name: str, benchmark: str | None, labels: Sequence[str]) -> str | None:
-    """The label of the benchmark entry of a dataset that is learnt: the one that it names, else the one of its name."""
+    """The label of the benchmark entry of a dataset learnt: the one that it names, else the one of its name."""
     asked = name if benchmark is None else benchmark
     return asked if asked in labels else None
 
@@ -304,7 +304,7 @@ def _with_recipe(key: str, tree: Mapping[str, Any], reader: Reader) -> dict[str,
 
 
 def _move(origins: Origins, places: Sequence[tuple[str, str]]) -> Origins:
-    """Origins of values that were at the second of each pair of paths, and are at the first."""
+    """Origins of values at the second of each pair of paths, and are at the first."""
     marks = [(to, origins.locate(of)) for to, of in places]
     marks += [
         (to + path[len(of) :], where)

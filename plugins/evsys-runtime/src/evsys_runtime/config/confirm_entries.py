@@ -19,8 +19,8 @@ def deciding_entry(plan: Plan) -> str | None:
 def is_scored(plan: Plan, arm: ArmConfig, entry: BenchmarkConfig) -> bool:
     """Whether a run is scored on an entry.
 
-    Runs that confirm a winner are on the one that decides, and on those that are scored alongside the training, which may have a
-    part in how it goes.
+    Runs that confirm a winner are on the one that decides, and on those scored alongside the training, which may
+    have a part in how it goes.
     """
     deciding = deciding_entry(plan)
     if deciding is None:

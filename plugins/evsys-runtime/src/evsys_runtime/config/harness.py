@@ -106,7 +106,7 @@ def check_harnesses(
     reader: Reader,
     plugins: Plugins,
 ) -> None:
-    """Warn of entries that are scored otherwise than runs train, and report engines that cannot run what runs act in.
+    """Warn of entries scored otherwise than runs train, and report engines that cannot run what runs act in.
 
     Args:
         harnesses: of all runs.

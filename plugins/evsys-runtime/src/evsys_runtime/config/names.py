@@ -16,8 +16,8 @@ _RESERVED = {"con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", 
 def slug(text: str, *, max_length: int = MAX_LENGTH) -> str:
     """Lower case `a-z 0-9 . _ -`, never empty, never reserved, the same for the same text.
 
-    Text that is in another script, or longer than `max_length`, ends with a short hash of the whole, so that two names don't
-    fall together.
+    Text in another script, or longer than `max_length`, ends with a short hash of the whole, so that two names
+    don't fall together.
     """
     plain, same = latin(text)
     name = re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9._-]+", "-", plain.replace("+", ""))).strip("-._")

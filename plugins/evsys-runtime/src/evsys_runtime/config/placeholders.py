@@ -66,7 +66,7 @@ def _value(match: re.Match[str]) -> str:
 
 
 def redact(message: str, tree: Any) -> str:
-    """A message about a resolved tree without the values that were put in."""
+    """A message about a resolved tree without the values put in."""
     values = {os.environ[name]: name for _, name in find(tree) if os.environ.get(name)}
     for value in sorted(values, key=len, reverse=True):
         message = message.replace(value, f"${{{values[value]}}}")

@@ -87,12 +87,12 @@ class CheckpointSelection:
 class ArmConfig:
     """One arm at one repeat, or one `stage` of it there.
 
-    `tree` is the arm as plain values, placeholders unresolved; arms share the parts that are equal, so no one may change
-    it. `digest` is the hash of what makes it this run (not its name and tags, the same for all repeats). `seed_override`
-    takes the place of the experiment's `base_seed`. `deterministic` is what the file says, else what the backend promises.
-    `after` is the run that has to be complete before this one begins. `purpose` is why it is run: to be compared, to show how far equal
-    runs fall apart, or to confirm a winner. With `weights_of` nothing is trained: what that run ended with is scored, or for
-    `base_model` untrained weights.
+    `tree` is the arm as plain values, placeholders unresolved; arms share the parts that are equal, so no one may
+    change it. `digest` is the hash of what makes it this run (not its name and tags, the same for all repeats).
+    `seed_override` takes the place of the experiment's `base_seed`. `deterministic` is what the file says, else
+    what the backend promises. `after` is the run that has to be complete before this one begins. `purpose` is why
+    it is run: to be compared, to show how far equal runs fall apart, or to confirm a winner. With `weights_of`
+    nothing is trained: what that run ended with is scored, or for `base_model` untrained weights.
     """
 
     name: str
@@ -121,7 +121,7 @@ class ArmConfig:
 
 @attrs.frozen(kw_only=True, eq=False)
 class ScoredTasks:
-    """The tasks of a benchmark entry that are scored, as they were read when the file was checked.
+    """The tasks of a benchmark entry scored, as they were read when the file was checked.
 
     `content_hash` is that of the whole file; None if only part of it is scored.
     """

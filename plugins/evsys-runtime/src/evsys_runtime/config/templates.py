@@ -23,7 +23,7 @@ __all__ = ["Template"]
 
 @attrs.frozen(eq=False)
 class Template:
-    """How to build a plugin class from field values that were accepted before, by field and identity."""
+    """How to build a plugin class from field values accepted before, by field and identity."""
 
     plugin: type
     config: type

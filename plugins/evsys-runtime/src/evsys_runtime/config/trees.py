@@ -29,7 +29,7 @@ def get(tree: Any, segments: Sequence[Segment]) -> Any:
 
 
 def put(tree: Any, segments: Sequence[Segment], value: Any) -> Any:
-    """A tree like `tree` with `value` at a path; mappings that are missing on the way are made.
+    """A tree like `tree` with `value` at a path; mappings missing on the way are made.
 
     Raises:
         ValueError: the path leads through a value that holds nothing, or beyond the end of a list.

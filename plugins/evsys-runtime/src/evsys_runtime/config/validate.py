@@ -356,8 +356,8 @@ def _writable(values: Mapping[str, Any], reader: Reader, root: Path) -> None:
 def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> tuple[CheckedArms, bool, Space | None]:
     """The arms, and the problems in them: each once, where its value came from, with the number of arms it is in.
 
-    False with them where something is wrong with how they are given, so that they may not be all. With a search they are those
-    that are looked at beforehand, and what it chooses from comes with them.
+    False with them where something is wrong with how they are given, so that they may not be all. With a search
+    they are those looked at beforehand, and what it chooses from comes with them.
     """
     matrix, refused = _usable_matrix(tree, reader)
     recipe = recipe_of(reader)

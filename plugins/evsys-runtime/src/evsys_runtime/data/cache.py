@@ -44,7 +44,7 @@ from evsys_runtime.data.stored_data import Kind, find_entry, names_in
 __all__ = ["Accept", "CachedData", "DatasetCache", "KnownRows", "rows_of_store"]
 
 type Accept = Callable[[Path, str], None]
-"""Looks at the file and the hash of rows that were written, and raises if they must not be kept."""
+"""Looks at the file and the hash of rows written, and raises if they must not be kept."""
 
 _READ_ONLY = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _ID = re.compile(r"\w[\w.-]*", re.ASCII)

@@ -44,7 +44,7 @@ MATCHES: tuple[Match, ...] = ("equal", "normalized", "near")
 
 @attrs.frozen(kw_only=True)
 class Overlap:
-    """How many of a task's n-grams are in the rows, of those that were looked for."""
+    """How many of a task's n-grams are in the rows, of those looked for."""
 
     found: int
     of: int
@@ -68,7 +68,9 @@ class MatchedRow:
 
 @attrs.frozen(kw_only=True)
 class FlaggedTask:
-    """A task that is in the rows, how, and what says so. `answer` is True where one of `rows_matched` rows has its answer as well."""
+    """A task in the rows, how, and what says so. `answer` is True where one of `rows_matched` rows has its answer
+    as well.
+    """
 
     task_id: str
     match: Match
@@ -161,7 +163,7 @@ class _RowHits:
 class Scan:
     """One dataset against all benchmarks: give it each row once, then ask for the checks.
 
-    Memory: two bytes a word of the benchmarks, and a few rows for each task that is found.
+    Memory: two bytes a word of the benchmarks, and a few rows for each task found.
     """
 
     def __init__(self, index: TaskIndex) -> None:

@@ -49,7 +49,7 @@ class OpenRows:
     replay: Replay | None = None
 
     def place(self) -> str | None:
-        """`file:line` of the row that was read last; None where it may not be the one that came out last."""
+        """`file:line` of the row read last; None where it may not be the one that came out last."""
         known = self.source.report.line is not None and pipeline.keeps_position(self.stages)
         return self.source.report.place() if known and self.replay is None else None
 

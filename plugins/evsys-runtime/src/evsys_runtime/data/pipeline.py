@@ -328,7 +328,7 @@ def drop_counts(stages: Sequence[Stage]) -> Counter[str]:
 
 
 def keeps_position(stages: Sequence[Stage]) -> bool:
-    """True when the row that comes out last is made from the row that was read last."""
+    """True when the row that comes out last is made from the row read last."""
     return all(stage.streaming for stage in stages)
 
 

@@ -22,7 +22,7 @@ __all__ = ["Earlier", "Replay"]
 class Earlier:
     """A dataset that rows are drawn from: its `rows`, to be read once, and where they came from.
 
-    `taken` counts the rows that were drawn, those drawn again among them.
+    `taken` counts the rows drawn, those drawn again among them.
     """
 
     source: str

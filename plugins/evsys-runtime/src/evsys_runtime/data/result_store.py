@@ -1,9 +1,8 @@
 """Scored rollouts by their ingredients: one SQLite file in a project's cache.
 
 ```
-<cache>/results/results.sqlite      scorings: their ingredients, whose run made them, when they were last of use
-                                    rollouts: of each scoring, by the place and content of their task and the sample
-                                        index
+<cache>/results/results.sqlite      scorings: their ingredients, whose run made them, when they were last used
+                                    rollouts: of each scoring, by the place and content of their task and the sample index
 ```
 
 Any number of processes may read and write at once. An entry is whole or absent. Beyond `most_bytes` the least

@@ -17,10 +17,10 @@ _IDS = frozenset({"id", "uuid", "guid", "idx", "index", "__index_level_0__"})
 
 
 def content_digest(value: Any) -> bytes:
-    """16 bytes that are equal for a row's columns, or for a value, of equal content.
+    """16 bytes equal for a row's columns, or for a value, of equal content.
 
-    Texts are folded as in the search for leaks. Columns that number or name a row don't count: `id`, `uuid`, `guid`, `idx`, `index`,
-    and those that end in `_id`, unless a row has no other.
+    Texts are folded as in the search for leaks. Columns that number or name a row don't count: `id`, `uuid`,
+    `guid`, `idx`, `index`, and those that end in `_id`, unless a row has no other.
 
     Raises:
         DataError: there is something inside that JSON can't hold.
@@ -31,7 +31,7 @@ def content_digest(value: Any) -> bytes:
 
 
 def message_digest(row: Any) -> bytes:
-    """16 bytes that are equal for typed rows whose messages say the same."""
+    """16 bytes equal for typed rows whose messages say the same."""
     said = "\0".join(f"{part}\1{whole(fold(text))}" for part, text in row_texts(row))
     return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest()
 

@@ -25,9 +25,10 @@ PHRASE = 5
 _STRIDE = SHORT - PHRASE + 1
 
 MOST_TASKS = 5
-"""A phrase or text in more different tasks than this is boilerplate; in a small benchmark, in more than half of them.
+"""A phrase or text in more different tasks than this is boilerplate; in a small benchmark, in more than half of
+them.
 
-Tasks that are equal or nearly equal count once, so copies of a task make none of its words boilerplate.
+Tasks equal or nearly equal count once, so copies of a task make none of its words boilerplate.
 """
 
 
@@ -62,11 +63,11 @@ def grams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
 class TaskIndex:
     """Looks up which tasks a run of words or a whole text is from.
 
-    All tasks have one numbering. Their words lie one after the other in `words`, and a place is an index into them; an
-    n-gram is the place that it starts at.
+    All tasks have one numbering. Their words lie one after the other in `words`, and a place is an index into them;
+    an n-gram is the place that it starts at.
 
-    An n-gram is looked for where at least half of its words are outside of boilerplate. So a template around a number gives
-    none, however the number and the template fall.
+    An n-gram is looked for where at least half of its words are outside of boilerplate. So a template around a
+    number gives none, however the number and the template fall.
 
     Attributes:
         starts: where the words of each task begin, and, at the end, their number.
@@ -179,7 +180,7 @@ class TaskIndex:
 
 
 def _groups(tasks: Sequence[HarborTask]) -> list[list[int]]:
-    """The places of tasks that are equal or nearly equal, together."""
+    """The places of tasks equal or nearly equal, together."""
     groups: dict[str, list[int]] = {}
     for place, first in enumerate(first_alike(tasks).values()):
         groups.setdefault(first, []).append(place)

@@ -12,7 +12,7 @@ __all__ = ["cache_root"]
 def cache_root(environ: Mapping[str, str] | None = None) -> Path:
     """The cache folder of this user: `EVSYS_CACHE`, else `XDG_CACHE_HOME/evsys`, else `~/.cache/evsys`.
 
-    Variables that are set but empty count as unset. The folder need not exist.
+    Variables set but empty count as unset. The folder need not exist.
     """
     environ = os.environ if environ is None else environ
     if own := environ.get("EVSYS_CACHE"):

@@ -193,7 +193,7 @@ def bind_benchmark(
     agent: AgentConfig | None = None,
     path: str = "$",
 ) -> BoundBenchmark:
-    """Bind an entry to tasks that are read already; see `load_benchmark`.
+    """Bind an entry to tasks read already; see `load_benchmark`.
 
     Raises:
         ConfigError: everything that is wrong, at once.

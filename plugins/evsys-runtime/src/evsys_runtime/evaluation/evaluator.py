@@ -59,8 +59,8 @@ type Share = Callable[
 class Evaluator:
     """A core `Evaluate` over bound benchmark entries.
 
-    A snapshot's entries are scored one after another, so that no entry's samples depend on what else is scored; `in_flight`
-    snapshots are scored side by side, alongside the training.
+    A snapshot's entries are scored one after another, so that no entry's samples depend on what else is scored;
+    `in_flight` snapshots are scored side by side, alongside the training.
 
     Args:
         benchmarks: the entries, in order.
@@ -79,7 +79,7 @@ class Evaluator:
         timeout_seconds: longest time of one rollout.
         directory: the run's folder, where engines may keep files of rollouts; None keeps none.
         endpoints: where agents reach the model over HTTP, see `Policy`.
-        cache: knows rollouts that were made before; None makes all again.
+        cache: knows rollouts made before; None makes all again.
         share: calls its second argument, which scores the untrained weights, unless another run does: then it
             waits, and gives that run's result.
         in_flight: how many snapshots may be scored at once; `submit` waits beyond that.

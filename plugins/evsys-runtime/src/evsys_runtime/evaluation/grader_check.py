@@ -292,7 +292,7 @@ def _prefers_lower(metric: BoundMetric) -> bool:
 
 
 def _costs(verifier: BoundVerifier, registry: Registry) -> bool:
-    """True for a verifier that declares `free = False`, or calls one that does: a judge that is paid for."""
+    """True for a verifier that declares `free = False`, or calls one that does: a judge paid for."""
     if not declared(verifier.call, "free", True):
         return True
     for name in verifier.uses:

@@ -55,8 +55,8 @@ __all__ = [
 class RecordingModel:
     """A core `InferenceClient` around another, for one rollout.
 
-    Each call gets a seed of its own, derived from the rollout's and the call's number, unless the agent chose one. The policy's
-    prompts continue from its own answers, token by token.
+    Each call gets a seed of its own, derived from the rollout's and the call's number, unless the agent chose one.
+    The policy's prompts continue from its own answers, token by token.
 
     Args:
         model: who answers.
@@ -71,7 +71,7 @@ class RecordingModel:
         usage: what all calls took.
         overflowed: a conversation was longer than the model's context.
         not_finite: the model's numbers aren't finite, so it can't be sampled.
-        refused: calls that were refused, since the rollout had had its answers.
+        refused: calls refused, since the rollout had had its answers.
     """
 
     def __init__(self, model: InferenceClient, sampling: SamplingParams, *, most: int | None = None) -> None:

@@ -114,7 +114,8 @@ class ResultCache:
 
         Args:
             benchmark: the entry.
-            policy: the acting policy. limits: bounds of the engine.
+            policy: the acting policy.
+            limits: bounds of the engine.
             snapshot: the weights; None for an API model.
             step: optimiser steps behind them.
             model: the API model's name.

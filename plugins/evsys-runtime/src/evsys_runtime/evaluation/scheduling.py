@@ -30,7 +30,7 @@ def scheduled(
 ) -> AsyncGenerator[Rollout]:
     """Yield the rollout of every job once.
 
-    Work begins with the first rollout that is asked for, and ends when the generator is closed. Without waves at most
+    Work begins with the first rollout asked for, and ends when the generator is closed. Without waves at most
     `2 * width` rollouts run or wait to be taken, so a slow reader slows the work down.
 
     Args:

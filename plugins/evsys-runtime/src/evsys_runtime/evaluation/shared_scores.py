@@ -29,7 +29,7 @@ class SharedScores:
         self._changed = asyncio.Event()
 
     def remember(self, key: str, result: EvaluationResult) -> None:
-        """A score that is on record already; of several with one key the first."""
+        """A score on record already; of several with one key the first."""
         self._known.setdefault(key, result)
 
     def enter(self, run_id: str, keys: Iterable[str]) -> None:
@@ -42,7 +42,7 @@ class SharedScores:
         self._tell()
 
     def known(self, key: str) -> EvaluationResult | None:
-        """A score that was made; None where there is none yet."""
+        """A score made; None where there is none yet."""
         return self._known.get(key)
 
     async def score(

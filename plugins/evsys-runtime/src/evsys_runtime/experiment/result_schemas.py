@@ -1,6 +1,6 @@
 """The published shapes of results: what scripts and agents may rely on.
 
-Made from the same classes that are written, so that they can't differ. Every field is always there; what isn't known is
+Made from the same classes written, so that they can't differ. Every field is always there; what isn't known is
 null. `format` is 1 until a field changes its meaning or goes.
 """
 
@@ -82,7 +82,7 @@ def validate_result(tree: Mapping[str, Any], name: str) -> None:
 
 
 def _absent(full: Any, tree: Any, path: str) -> list[str]:
-    """Paths that are in `full` and not in `tree`."""
+    """Paths in `full` and not in `tree`."""
     if isinstance(full, Mapping) and isinstance(tree, Mapping):
         missing = [f"{path}.{key}" for key in full if key not in tree]
         return missing + [

@@ -30,7 +30,7 @@ __all__ = ["train"]
 
 
 async def train(session: Session) -> None:
-    """Fill `session.results`, by the inner runner or by the `train_fn` that was injected."""
+    """Fill `session.results`, by the inner runner or by the `train_fn` injected."""
     train_fn = session.options.train_fn
     if train_fn is None:
         await run_arms(session)

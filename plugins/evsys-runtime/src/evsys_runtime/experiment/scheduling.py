@@ -228,7 +228,7 @@ class _Arms:
         self._unrecorded_result(arm, RunResult(status="cancelled", run_id=run_id_of(arm), stop_reason=reason))
 
     def _cancelled_result(self, arm: ArmConfig) -> RunResult:
-        """The result of an arm that was cancelled or never begun."""
+        """The result of an arm cancelled or never begun."""
         run_id = run_id_of(arm)
         recorded = self.session.results.get(run_id)
         if recorded is not None and recorded.run is not None:

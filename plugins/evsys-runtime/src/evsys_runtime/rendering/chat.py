@@ -149,8 +149,9 @@ class ChatTemplateRenderer:
             train_on: `last_assistant`, `all_assistant` or `all`. A message's own `weight` scales its turn, 0 leaves
                 it out.
 
-        Returns: Weights are 0 on what isn't trained. The end token of a trained turn is trained, the newline after
-            it isn't. Empty when nothing would be trained.
+        Returns:
+            Weights are 0 on what isn't trained. The end token of a trained turn is trained, the newline after it
+            isn't. Empty when nothing would be trained.
 
         Raises:
             DataError: the template is unstable for this conversation or leaves out a part of it.

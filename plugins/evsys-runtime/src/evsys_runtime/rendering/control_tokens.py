@@ -119,7 +119,7 @@ class Masks:
         return value
 
     def remove(self, text: str) -> tuple[str, list[tuple[int, int]]]:
-        """The text without masks, and the spans in it that were masked."""
+        """The text without masks, and the spans in it masked."""
         if not self.chars:
             return text, []
         texts = {char: hidden for hidden, char in self.chars.items()}

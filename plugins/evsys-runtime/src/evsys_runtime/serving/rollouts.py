@@ -95,7 +95,8 @@ class RolloutEndpoints:
     rollout's.
 
     Args:
-        model: its name. tokenizer: the model's.
+        model: its name.
+        tokenizer: the model's.
         context_length: most tokens of prompt and answer; None leaves it to the sampling client to refuse.
         bounds: of the server; by default more than an engine runs at once.
         log: of the server's own failures.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["SHUTDOWN_SECONDS", "chat_server", "is_loopback", "listening", "require_key"]
 
 SHUTDOWN_SECONDS = 5.0
-"""How long requests that are under way may take once a server stops."""
+"""How long requests under way may take once a server stops."""
 
 IDLE_SECONDS = 75.0
 """How long a connection may stay without a whole request head."""

@@ -88,7 +88,7 @@ class BaseAlgorithm:
         return lora_spec(self.config)
 
     def validate_model(self, model: ModelSpec) -> Iterable[str]:
-        """The problems with training this model that are known before anything is prepared."""
+        """The problems with training this model known before anything is prepared."""
         if self.config.learning_rate is None and self._recommendation(model.name) is None:
             yield _unknown_rate(model.name)
 

@@ -1,6 +1,6 @@
 """Health checks of rows, batches and results, so that no failure passes for a success.
 
-A fault that makes a run pointless is an error with counts and a fix; an oddity is a warning that is counted and
+A fault that makes a run pointless is an error with counts and a fix; an oddity is a warning counted and
 listed once in the run's result.
 """
 

@@ -193,7 +193,7 @@ class _Snapshot:
         )
 
     async def close(self) -> None:
-        """End the calls that are under way: those alongside one that failed, which nothing waits for any more."""
+        """End the calls under way: those alongside one that failed, which nothing waits for any more."""
         for call in tuple(self._calls):
             call.cancel()
 

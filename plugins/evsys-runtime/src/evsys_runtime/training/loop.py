@@ -257,8 +257,8 @@ class TrainingLoop:
     async def _finish_step(self, progress: LoopProgress) -> None:
         """Start to score, and save, where it is time.
 
-        Scorings come first, and end whenever they do: a checkpoint says which of them were still under way, its own step's
-        among them, so that a run that is killed meanwhile knows what it lacks.
+        Scorings come first, and end whenever they do: a checkpoint says which of them were still under way, its own
+        step's among them, so that a run killed meanwhile knows what it lacks.
         """
         await self._score(progress.step)
         if self._saves(progress.step):

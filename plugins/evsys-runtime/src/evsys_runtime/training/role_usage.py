@@ -87,7 +87,7 @@ class _MeteredModel(Metered):
     """
 
     def forward(self, data: Sequence[Datum]) -> Awaitable[ForwardResult]:
-        """Logprobs of the targets, counted as tokens that were read."""
+        """Logprobs of the targets, counted as tokens read."""
         return asyncio.ensure_future(self._read(self._client.forward(data)))
 
     async def sampling_client(self) -> MeteredSnapshot:

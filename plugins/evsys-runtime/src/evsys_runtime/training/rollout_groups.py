@@ -31,7 +31,7 @@ __all__ = [
 
 @attrs.frozen(kw_only=True, eq=False)
 class Group:
-    """All rollouts of one task, by sample index. `place` is the task's place among those that were asked for."""
+    """All rollouts of one task, by sample index. `place` is the task's place among those asked for."""
 
     task: HarborTask
     rollouts: tuple[Rollout, ...]
@@ -109,7 +109,7 @@ def nothing_learnable(
         rollouts: of the batch.
         lost: how many of them can't be learnt from, by reason.
         step_idx: of the batch, counted from 0.
-        example: a reason that is in none of the rollouts.
+        example: a reason in none of the rollouts.
 
     Returns:
         The error; it has the fact `not_finite` if the model's own numbers aren't finite.

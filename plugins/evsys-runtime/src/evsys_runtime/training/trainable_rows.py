@@ -149,7 +149,7 @@ class TrainableRows[T: Rendered, R: DropReport](Sequence[T]):
         return self._subset(self._numbers[self._looks.found[self._numbers] != _LEFT_OUT])
 
     def apart(self, chosen: NDArray[np.bool_]) -> tuple[TrainableRows[T, R], TrainableRows[T, R]]:
-        """The rows at the places that are chosen, and the others."""
+        """The rows at the places chosen, and the others."""
         return self._subset(self._numbers[chosen]), self._subset(self._numbers[~chosen])
 
     def _subset(self, numbers: NDArray[np.int64]) -> TrainableRows[T, R]:

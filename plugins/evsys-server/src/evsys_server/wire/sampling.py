@@ -25,7 +25,8 @@ def encode_sample(
     """A result as a message.
 
     Args:
-        result: the samples. top_sampled: how many of the likeliest tokens each sampled position was asked for.
+        result: the samples.
+        top_sampled: how many of the likeliest tokens each sampled position was asked for.
         top_prompt: the same for each position of the prompt.
         prompt_last: return only this many of the prompt's last logprobs; None returns all.
     """

@@ -158,7 +158,7 @@ def read_answer(body: Mapping[str, Any], *, token_ids: bool = False) -> Answer:
     """The completions of a body.
 
     Raises:
-        UnreadableAnswerError: it is not a chat completion, or lacks token ids and logprobs that were asked for.
+        UnreadableAnswerError: it is not a chat completion, or lacks token ids and logprobs asked for.
     """
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices:

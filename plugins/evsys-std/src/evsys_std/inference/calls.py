@@ -277,7 +277,7 @@ class Service:
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
-        """The connections of this event loop, shared by the calls that are under way and closed after the last of them."""
+        """The connections of this event loop, shared by the calls under way and closed after the last of them."""
         loop = asyncio.get_running_loop()
         shared = self._sessions.get(loop)
         if shared is None:

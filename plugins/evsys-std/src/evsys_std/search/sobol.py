@@ -44,7 +44,7 @@ of those that S. Joe and F. Y. Kuo chose (SIAM J. Sci. Comput. 30, 2008)."""
 MOST_AXES = len(DIRECTIONS) + 1
 
 SPARE = 1_000
-"""Points beyond one for each arm looked at where points fall on arms that were tried."""
+"""Points beyond one for each arm looked at where points fall on arms tried."""
 
 
 class Sobol:

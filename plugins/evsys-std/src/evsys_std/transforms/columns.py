@@ -53,7 +53,7 @@ def as_text(value: Any) -> str:
 
 
 def content_of(value: Any) -> bytes:
-    """Bytes that are equal for equal values, regardless of the order of columns inside; a text can't equal anything else.
+    """Bytes equal for equal values, regardless of the order of columns inside; a text can't equal anything else.
 
     Raises:
         DataError: there is something inside that JSON can't hold.

@@ -14,7 +14,7 @@ from typing import Any
 __all__ = ["LONGEST_LINE", "MOST_ITEMS", "READY", "as_line", "decode", "encode", "from_line"]
 
 LONGEST_LINE = 4 << 20
-"""Bytes of the longest message that is read."""
+"""Bytes of the longest message read."""
 
 MOST_ITEMS = 100_000
 """How many items of an iterator cross; one that has more is cut off there."""

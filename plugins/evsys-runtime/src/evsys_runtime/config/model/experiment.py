@@ -159,12 +159,12 @@ class ConfirmConfig:
 
     @property
     def expected_seeds(self) -> int:
-        """The seeds that are given, or those that a budget sets aside until the number is known."""
+        """The seeds given, or those that a budget sets aside until the number is known."""
         return SEEDS_BY_DEFAULT if self.seeds is None else self.seeds
 
     @property
     def most_seeds(self) -> int:
-        """The seeds that are given, or the most that may be chosen."""
+        """The seeds given, or the most that may be chosen."""
         return MOST_SEEDS if self.seeds is None else self.seeds
 
 
@@ -184,7 +184,7 @@ class SelectConfig:
 
 @attrs.frozen(kw_only=True)
 class LearnedConfig(SourceConfig):
-    """One dataset of a sequence that is learnt: the keys of a `data` block, and these."""
+    """One dataset of a sequence learnt: the keys of a `data` block, and these."""
 
     name: str | None = key("Name of its stage; by default `data-1`, `data-2` and so on.", None, min_len=1)
     benchmark: str | None = key(
@@ -303,5 +303,5 @@ class ExperimentConfig:
 
     @property
     def confirming_repeats(self) -> int:
-        """The repeats at which a winner is tried again: fresh ones, or each that was trained; 0 where none is."""
+        """The repeats at which a winner is tried again: fresh ones, or each trained; 0 where none is."""
         return 0 if self.confirm is None else self.confirm.expected_seeds or self.n_repeats

@@ -20,7 +20,7 @@ __all__ = ["select_checkpoint"]
 def select_checkpoint(
     best: BestCheckpoint, trained: RunResult, evaluator: Evaluator, directory: Path
 ) -> SelectedCheckpoint | None:
-    """Select the best of a run's checkpoints that are scored; None if none is.
+    """Select the best of a run's checkpoints scored; None if none is.
 
     Args:
         best: followed the run, and knows its checkpoints and their scores.

@@ -41,8 +41,7 @@ class _Account:
     """The usage of one run over all its attempts, and the amounts that this attempt `wanted` and reserved, in
     addition to the usage `before` it.
 
-    The wanted amount may exceed the amount left to reserve. `again` is the usage of interrupted work that was
-    repeated.
+    The wanted amount may exceed the amount left to reserve. `again` is the usage of interrupted work repeated.
     """
 
     used: Amounts = attrs.field(factory=lambda: dict.fromkeys(COUNTED, 0.0))
@@ -195,11 +194,11 @@ class ExperimentBudget:
         return ArmBudget(self, run_id)
 
     def pays_for(self, runs: int, steps: int | None, *, scored: int = 0) -> bool:
-        """Whether so many further runs would be paid for that take so many steps each, and so many that are `scored` alone, alongside
-        those that are under way.
+        """Whether so many further runs would be paid for that take so many steps each, and so many that are
+        `scored` alone, alongside those under way.
 
-        What was cut off and made again doesn't count here, so that an experiment that was killed decides as if it hadn't been. It
-        counts where a run is to start: then what is spent is spent.
+        What was cut off and made again doesn't count here, so that an experiment that was killed decides as if it
+        hadn't been. It counts where a run is to start: then what is spent is spent.
         """
         if self.remainder("wall_seconds") <= 0 or self.remainder("arms") < runs + scored:
             return False
@@ -330,7 +329,7 @@ class ExperimentBudget:
         self._warn(f"spent/{name}", f"budget.{name} doesn't cover the plan; {_hint(name, needed)}")
 
     def _required_limit(self, name: str) -> float | None:
-        """The limit that pays for the runs that are under way; None where no one knows."""
+        """The limit that pays for the runs under way; None where no one knows."""
         to_come = [account.to_come(name) for account in self._open.values()] if name in COUNTED else [None]
         known = [amount for amount in to_come if amount is not None]
         return self.spending(name) + sum(known) if len(known) == len(to_come) and any(known) else None

@@ -52,7 +52,8 @@ def recorded_spending(
         record: the experiment's.
         tell: is notified of a run whose files can't be read; of that the smaller amount may count.
 
-    Returns: In the form of `ExperimentBudget.facts`, as far as a later launch needs that; None if nothing was spent.
+    Returns:
+        In the form of `ExperimentBudget.facts`, as far as a later launch needs that; None if nothing was spent.
     """
     known: Mapping[str, Any] = record.facts.get("budget") or {}
     runs = {run_id: dict(found) for run_id, found in known.get("runs", {}).items()}

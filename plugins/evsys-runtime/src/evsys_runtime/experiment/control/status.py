@@ -63,7 +63,7 @@ def status_of(session: Session) -> dict[str, Any]:
 
 
 def _status(session: Session) -> str:
-    """What the experiment is about: `pausing` until the last run that is under way holds."""
+    """What the experiment is about: `pausing` until the last run under way holds."""
     steering = session.steering
     if steering.stop is not None:
         return "stopping"

@@ -59,8 +59,9 @@ def compare(one: Subject, other: Subject, registry: Registry) -> Comparing:
     """Set two experiments side by side, arm by arm of the same name, or two runs.
 
     Args:
-        one: the reference. other: compared with it: an effect above 0 is a higher number here. registry: of the
-            metrics.
+        one: the reference.
+        other: compared with it: an effect above 0 is a higher number here.
+        registry: of the metrics.
 
     Raises:
         ConfigError: no such run; or arms of the two sides can't be matched.
@@ -117,7 +118,7 @@ def _side(named: Subject) -> _Side:
 
 
 def _run_id(named: Subject, run: str) -> str:
-    """The id of the run that is named by its folder, or by its id or how that begins."""
+    """The id of the run named by its folder, or by its id or how that begins."""
     runs = runs_of(named.index, named.experiment_id)
     for each in runs:
         if each.folder == run:

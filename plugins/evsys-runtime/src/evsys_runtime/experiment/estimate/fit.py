@@ -26,7 +26,7 @@ def planned_limits(
     confirm: PlannedConfirm | None,
     concurrent: int,
 ) -> Iterator[PlannedLimit]:
-    """Each limit that is set, against what is planned.
+    """Each limit set, against what is planned.
 
     Args:
         budget: of the experiment; None sets no limit.

@@ -1,4 +1,4 @@
-"""Arms on record that are like planned ones: the same, or the same but for a few keys."""
+"""Arms on record like planned ones: the same, or the same but for a few keys."""
 
 from __future__ import annotations
 

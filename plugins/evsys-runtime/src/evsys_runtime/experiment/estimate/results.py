@@ -184,7 +184,7 @@ class PlannedLimit:
 
 @attrs.frozen(kw_only=True)
 class Neighbour:
-    """An arm on record that is like a planned one. Without `differences` it is the same, with `same_seeds` its very runs."""
+    """An arm on record like a planned one. Without `differences` it is the same, with `same_seeds` its very runs."""
 
     arm: str
     experiment_id: str

@@ -53,7 +53,7 @@ class Trainings:
         read_rows: False leaves the rows alone, and what follows from them unknown.
 
     Attributes:
-        fingerprints: of the rows of each arm that were read.
+        fingerprints: of the rows of each arm read.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
-"""The ranges of what a plan doesn't know, narrowed by experiments on record that are like it.
+"""The ranges of what a plan doesn't know, narrowed by experiments on record like it.
 
-Like it are those with the same model, kind of backend, tasks, samples and metric. Those that can't be relied on, simulated ones included, don't count.
+Like it are those with the same model, kind of backend, tasks, samples and metric. Those that can't be relied on,
+simulated ones included, don't count.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _UNFINISHED = ("running", "crashed", "cancelled", "budget_stopped")
 
 @attrs.frozen
 class Wording[E: (BestRecipe, Finding, WayToFail, Retracted, Unfinished)]:
-    """Something that is known, in few words and in all."""
+    """Something known, in few words and in all."""
 
     brief: E
     full: E

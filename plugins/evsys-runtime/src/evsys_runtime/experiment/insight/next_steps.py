@@ -192,7 +192,7 @@ class _Planner:
                 yield step
 
     def to_confirm(self) -> Iterator[NextStep]:
-        """Winners that were chosen among several."""
+        """Winners chosen among several."""
         for past, arm in self._name_arms(self.candidates):
             best = winners_of(past)[0]
             if _left_open(past):

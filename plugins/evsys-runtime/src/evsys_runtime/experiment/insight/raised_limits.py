@@ -23,7 +23,7 @@ _MARGIN = {"usd": 1.2, "tokens": 1.2, "wall_seconds": 1.2}
 
 
 def resume_command(directory: Path, past: PastExperiment, runs: Sequence[PastRun]) -> str:
-    """`evsys resume ID`, with `--set budget.NAME=AMOUNT` for each limit that doesn't pay for the runs that are left.
+    """`evsys resume ID`, with `--set budget.NAME=AMOUNT` for each limit that doesn't pay for the runs left.
 
     Args:
         directory: the experiment's folder.
@@ -61,7 +61,7 @@ def _raise_limits(directory: Path, past: PastExperiment, runs: Sequence[PastRun]
 def _required_limit(
     name: str, budget: Mapping[str, Any], runs: Sequence[PastRun], steps: int | None
 ) -> float | None:
-    """The limit that pays for the runs that are left, by what others took; None where that isn't known."""
+    """The limit that pays for the runs left, by what others took; None where that isn't known."""
     if name == "arms":
         return float(len(runs))
     used = budget.get("runs") or {}

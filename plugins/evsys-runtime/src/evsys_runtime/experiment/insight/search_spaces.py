@@ -24,7 +24,7 @@ WHOLE = ""
 
 @attrs.frozen(kw_only=True)
 class _Probe:
-    """An arm that was looked at: its value on each axis that it has, and its whole config as JSON texts."""
+    """An arm looked at: its value on each axis that it has, and its whole config as JSON texts."""
 
     values: Mapping[str, object]
     config: Mapping[str, str]
@@ -99,7 +99,7 @@ def _value_text(value: float) -> str:
 
 
 def _share(axis: SearchAxis, first: float, last: float) -> float:
-    """How often a number that is drawn evenly lies between two."""
+    """How often a number drawn evenly lies between two."""
     low, high = axis.low, axis.high
     if axis.type == "int":  # each is what lies from it to the next
         last, high = last + 1, high + 1

@@ -60,10 +60,10 @@ class _Match:
 
 
 def similar_experiments(plan: Plan, index: Index, question: Question) -> History:
-    """The experiments with an arm that is like one of a plan, the nearest first, of equals the newest.
+    """The experiments with an arm like one of a plan, the nearest first, of equals the newest.
 
-    Those that train the same model on the same data by the same algorithm come first; those that have none of these in common are left
-    out.
+    Those that train the same model on the same data by the same algorithm come first; those that have none of these
+    in common are left out.
 
     Args:
         plan: a valid plan. Its rows aren't read: data are the same where the config names them alike.

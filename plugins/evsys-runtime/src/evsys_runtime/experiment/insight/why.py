@@ -195,7 +195,7 @@ def _warnings(result: ArmResult) -> Iterator[str]:
 def _failed_runs(
     index: Index, runs: Sequence[ShownRun], on_record: Callable[[], ArmsOnRecord]
 ) -> Iterator[WhyFailed]:
-    """Runs, and scorings of runs that were trained."""
+    """Runs, and scorings of runs trained."""
     bad = [run for run in runs if run.past.status in _BAD or run.past.diverged]
     classes = failure_classes(index, on_record()) if bad else ()
     for run in bad:

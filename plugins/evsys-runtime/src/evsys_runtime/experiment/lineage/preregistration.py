@@ -1,6 +1,7 @@
-"""The question of an experiment, put on record before its first step, and whether it is another one than was asked before.
+"""The question of an experiment, put on record before its first step, and whether it is another one than was asked
+before.
 
-A question that is changed when results are known can be changed until it is answered as wished. It may be, and is said.
+A question changed when results are known can be changed until it is answered as wished. It may be, and is said.
 """
 
 from __future__ import annotations

@@ -38,13 +38,13 @@ class _Rows:
 
 
 def flagged_tasks(session: Session) -> Mapping[str, Mapping[str, Match]]:
-    """Look through the rows that each run keeps as `training_data.jsonl`, once where several have the same, and put on
-    record what is found. Blocking.
+    """Look through the rows that each run keeps as `training_data.jsonl`, once where several have the same, and put
+    on record what is found. Blocking.
 
     A search that fails leaves a warning: scores and verdict are there without it.
 
     Returns:
-        By benchmark entry the ids of the tasks that were found, with their closest match.
+        By benchmark entry the ids of the tasks found, with their closest match.
     """
     trained = _training_rows(session)
     if not (session.benchmarks and trained):

@@ -76,7 +76,7 @@ def final_test_warnings(
 
 
 def planned_tests(plan: Plan, index: Index | None) -> list[str]:
-    """The warnings of `final_test_warnings` for a plan, by the tasks that were read when it was checked."""
+    """The warnings of `final_test_warnings` for a plan, by the tasks read when it was checked."""
     entries = [
         ScoredEntry(
             name=entry.label,

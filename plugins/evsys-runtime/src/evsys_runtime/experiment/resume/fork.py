@@ -23,11 +23,12 @@ _LEFT_BEHIND = ("data", "stop", "scorings", "tokens", "seconds", "warnings")
 
 
 def branch_off(record: ExperimentRecord, plan: Plan) -> None:
-    """Give each run of a new experiment the last complete checkpoint that the run of its name has in the one that it forks.
+    """Give each run of a new experiment the last complete checkpoint that the run of its name has in the one that
+    it forks.
 
-    It becomes a checkpoint of the new run, whose first attempt does nothing else. Runs that have none begin at their beginning.
-    Blocking; whoever resumes an experiment that was killed meanwhile calls it again. Nothing is done where it was done, or where
-    the experiment is not a fork.
+    It becomes a checkpoint of the new run, whose first attempt does nothing else. Runs that have none begin at
+    their beginning. Blocking; whoever resumes an experiment killed meanwhile calls it again. Nothing is done where
+    it was done, or where the experiment is not a fork.
 
     Args:
         record: of the new experiment, with its lock held.

@@ -32,7 +32,7 @@ START = "start"
 
 @attrs.frozen(kw_only=True)
 class _Row:
-    """A benchmark that is looked at, by which metric, and the stage (from 1) that it belongs to."""
+    """A benchmark looked at, by which metric, and the stage (from 1) that it belongs to."""
 
     bound: BoundBenchmark
     metric: str

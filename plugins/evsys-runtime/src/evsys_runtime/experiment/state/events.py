@@ -50,7 +50,7 @@ class EventWriter:
             self._append(ctx, "evaluation.started", benchmark=benchmark, step=step, tasks=total)
 
     def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
-        """The metrics of an evaluation, those that are known."""
+        """The metrics of an evaluation, those known."""
         values = {name: metric.value for name, metric in evaluation.metrics.items()}
         self._append(
             ctx,

@@ -27,10 +27,11 @@ def outcome_of(
     unpaid: bool | None = None,
     stopped: bool = False,
 ) -> tuple[Status, int]:
-    """The status and exit code. An experiment is `completed` when an arm is; the code is 1 unless all is well, see `failed_parts`.
+    """The status and exit code. An experiment is `completed` when an arm is; the code is 1 unless all is well, see
+    `failed_parts`.
 
     Args:
-        arms: those that were reached.
+        arms: those reached.
         conclusion: what follows from them.
         planned: how many there were to be.
         ended_by: what ended the experiment as a whole before all arms were through.

@@ -141,7 +141,7 @@ def _default_plugin(resolver: Resolver, kind: str, name: Any) -> dict[str, Any] 
 
 
 def with_confirm_seeds(plan: Plan, seeds: int | None) -> Plan:
-    """The plan with the number of confirmation seeds that was chosen; a number in the file is kept."""
+    """The plan with the number of confirmation seeds chosen; a number in the file is kept."""
     experiment = plan.experiment
     if seeds is None or experiment.confirm is None or experiment.confirm.seeds is not None:
         return plan

@@ -32,7 +32,7 @@ MOST_THREADS = 256
 """Threads of `asyncio.to_thread` at once. Python's own few are soon all taken where calls of a plugin hang."""
 
 _left_running: list[threading.Thread] = []
-"""Threads that were left behind at the end of a call. Python itself waits for them before it exits."""
+"""Threads left behind at the end of a call. Python itself waits for them before it exits."""
 
 
 def keeps_process_alive() -> bool:
@@ -143,7 +143,7 @@ def _place(stack: Stack) -> str:
 
 
 def _join(threads: Sequence[threading.Thread], seconds: float) -> list[str]:
-    """Wait for threads of a loop's executor, which is shut down, no longer than that; returns those that are left."""
+    """Wait for threads of a loop's executor, which is shut down, no longer than that; returns those left."""
     until = time.monotonic() + seconds
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))

@@ -314,7 +314,7 @@ def strongest_claims(question: Question, compared: Sequence[ComparedArm]) -> tup
 
 
 def checkpoint_claims(question: Question, compared: Sequence[ComparedArm]) -> tuple[Comparison, ...]:
-    """The same about the models that were trained alone; none where `strongest_claims` says nothing else."""
+    """The same about the models trained alone; none where `strongest_claims` says nothing else."""
     if all(one.recipe is None for one in compared):
         return ()
     return _correct(question, compared, [one.paired for one in compared])

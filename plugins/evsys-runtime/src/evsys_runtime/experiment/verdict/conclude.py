@@ -68,7 +68,7 @@ def conclude(
         planned: how many repeats of each arm that is compared were planned; by default those in `results`. An arm
             that was never reached counts in every correction.
         warnings: what weakens the conclusion, found on the way.
-        flagged: tasks of the benchmark that decides that are among training rows; the verdict is then given without
+        flagged: tasks of the benchmark that decides among training rows; the verdict is then given without
             them as well.
         confirming: what was asked of the winner again; None where nothing was. Its runs then decide, and have no
             part in the rest.

@@ -13,7 +13,7 @@ MOST_RUNS = 4
 
 
 def health_lines(health: Mapping[str, Sequence[OutOfBand]]) -> Iterator[str]:
-    """A line for each band that was left, with the runs that left it and for how long."""
+    """A line for each band left, with the runs that left it and for how long."""
     found: dict[tuple[str, float | None, float | None, str], list[tuple[str, OutOfBand]]] = {}
     for run_id, each in health.items():
         for one in each:

@@ -1,4 +1,4 @@
-"""A benchmark that was trained on: above a share of its tasks nothing is decided."""
+"""A benchmark trained on: above a share of its tasks nothing is decided."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from evsys.types import ArmResult, Conclusion
 __all__ = ["MOST_LEAKED", "leak_words", "marked_leak"]
 
 MOST_LEAKED = 0.1
-"""Above this share of deciding tasks that are among the training rows the verdict is INVALID. Below it the rest decides as well."""
+"""Above this share of deciding tasks among the training rows the verdict is INVALID. Below it the rest decides as
+well.
+"""
 
 
 def leak_words(benchmark: str, leaked: int, tasks: int) -> str | None:

@@ -85,7 +85,7 @@ def _subject(conclusion: Conclusion) -> str:
 
 
 def unflagged_line(conclusion: Conclusion) -> str | None:
-    """The verdict without tasks that are among training rows, in one line; None where there are none."""
+    """The verdict without tasks among training rows, in one line; None where there are none."""
     rest = conclusion.without_flagged
     if rest is None:
         return None

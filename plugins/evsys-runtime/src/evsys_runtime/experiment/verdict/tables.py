@@ -136,7 +136,7 @@ def _group(arm: ArmResult) -> str:
 
 
 def _api_model_lines(arms: Sequence[ArmResult], benchmark: str) -> Iterator[_Line]:
-    """The API models that were scored alongside the arms."""
+    """The API models scored alongside the arms."""
     for arm in arms:
         for e in arm.evaluations:
             if e.benchmark == benchmark and e.model is not None:
