@@ -1,4 +1,4 @@
-"""Examples for properties: the same ones in every run, on every machine, whatever else is imported."""
+"""Examples for properties: the same ones in every run, on every machine, regardless of other imports."""
 
 from __future__ import annotations
 

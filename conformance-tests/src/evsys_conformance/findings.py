@@ -109,7 +109,7 @@ def require_close(seen: Any, wanted: Any, wrong: str, *, rtol: float, atol: floa
 
 
 def as_number(value: Any) -> float | None:
-    """A value as a number, as evsys takes it: whatever has `__float__`, numpy's scalars included, but no text."""
+    """A value as a number, as evsys takes it: anything with `__float__`, numpy's scalars included, but no text."""
     if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
         return None
     return float(value)

@@ -154,7 +154,7 @@ def _content(data: Sequence[Datum]) -> str:
 
 
 class Rollouts:
-    """Training rollouts drawn from the snapshot itself; half of the samples are good, whatever they say."""
+    """Training rollouts drawn from the snapshot itself; half of the samples are good, regardless of their text."""
 
     def __init__(self, renderer: Any, seed: int) -> None:
         self._renderer = renderer

@@ -1,8 +1,8 @@
-"""A limit for the time that a check takes, whatever it waits for: a plugin that hangs must not hang the suite.
+"""A limit for the time that a check takes, regardless of the cause: a plugin that hangs must not hang the suite.
 
-If there is SIGALRM the check is interrupted wherever it is, a `time.sleep` or a loop without end included, and fails with the
-place at which it was. Code that can't be interrupted (a C function that doesn't return), and platforms without
-SIGALRM, leave one way only: the process ends with the stacks of all threads.
+If there is SIGALRM the check is interrupted wherever it is, a `time.sleep` or a loop without end included, and
+fails with the place at which it was. Code that can't be interrupted (a C function that doesn't return), and
+platforms without SIGALRM, leave one way only: the process ends with the stacks of all threads.
 """
 
 from __future__ import annotations

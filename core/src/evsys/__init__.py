@@ -1,4 +1,6 @@
-"""evsys: the contract between plugins and whoever runs them. Names resolve lazily, so importing this costs nothing."""
+"""evsys: the contract between plugins and the programs that run them. Names resolve lazily, so importing this costs
+nothing.
+"""
 
 # ruff: noqa: F405 - `__all__` lists names that the star imports below bring
 from __future__ import annotations

@@ -151,7 +151,7 @@ class AmbientConformance(_Listening):
 
 
 def _is_marked(plugin: Any, name: str) -> bool:
-    """True for what `@hookimpl(specname=...)` made a hook, whatever it is called."""
+    """True for what `@hookimpl(specname=...)` made a hook, regardless of its name."""
     return bool(getattr(inspect.getattr_static(plugin, name, None), f"{PROJECT}_impl", None))
 
 

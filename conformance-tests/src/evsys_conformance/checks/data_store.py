@@ -70,7 +70,7 @@ class DataStoreConformance(PluginConformance):
     def test_rows_come_as_they_are(
         self, plugin: Any, ref: str, rows: list[dict[str, Any]] | None, home: Path
     ) -> None:
-        """Every row comes, in order, with each letter of whatever script."""
+        """Every row comes, in order, with each letter of any script."""
         if rows is None:
             pytest.skip("says no rows: conformance = {'rows': [...]}")
         found = run(_pull(plugin, ref))

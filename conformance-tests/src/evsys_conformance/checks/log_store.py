@@ -42,7 +42,7 @@ class LogStoreConformance(PluginConformance):
 
     @check()
     def test_takes_records_of_all_kinds(self, plugin: Any, home: Path) -> None:
-        """A record holds whatever JSON can hold, and is left as it was."""
+        """A record holds any JSON value, and is left as it was."""
         records = _records()
         before = copy.deepcopy(records)
         run(_write(plugin, records))
@@ -61,7 +61,7 @@ class LogStoreConformance(PluginConformance):
 
     @check()
     def test_records_come_back_as_they_were(self, plugin: Any, read_back: ReadBack, home: Path) -> None:
-        """After `close` every record is there, in order, with each letter of whatever script."""
+        """After `close` every record is there, in order, with each letter of any script."""
         records = _records()
         run(_write(plugin, records))
         found = read_back()
@@ -88,7 +88,7 @@ class LogStoreConformance(PluginConformance):
 
     @check()
     def test_readers_see_whole_records_that_stay(self, plugin: Any, read_back: ReadBack, home: Path) -> None:
-        """Whoever reads while records are written sees whole records alone, and what was seen stays."""
+        """A reader during writes sees whole records alone, and what was seen stays."""
         written = [_long(0, i) for i in range(_EACH)]
 
         async def watched() -> None:

@@ -289,7 +289,7 @@ class TrainingClientConformance(PluginConformance):
 
     @check()
     def test_calls_are_done_in_their_order(self, trial: Trial) -> None:
-        """Calls are submitted at once and run in call order, whichever is awaited first."""
+        """Calls are submitted at once and run in call order, in any order of awaiting."""
 
         async def pipelined() -> tuple[float, int]:
             async with trial.client() as client:

@@ -99,7 +99,7 @@ class VerifierConformance(PluginConformance):
 
     @check()
     def test_any_text_gets_a_finite_reward(self, judge: Judge) -> None:
-        """Whatever a model writes, the verifier judges it and doesn't fail."""
+        """Any text of a model is judged and doesn't fail."""
 
         def judged(text: str) -> None:
             said = judge(text)

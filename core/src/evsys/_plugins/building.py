@@ -52,7 +52,7 @@ def build(entry: PluginEntry, plugin: Any, params: Mapping[str, Any], path: str)
 
 
 def _given_when_called(plugin: Any, fields: Mapping[str, Any]) -> Any:
-    """A verifier function whose params are the fields made of them, defaults included, whoever calls it."""
+    """A verifier function whose params are the fields made of them, defaults included, regardless of the caller."""
     own = [name for name in dir(plugin) if name[0] != "_"]  # what it declares, such as `reward_range`
     has_config = hasattr(plugin, "Config")
 

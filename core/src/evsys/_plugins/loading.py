@@ -31,7 +31,9 @@ SLOW_SECONDS = 2.0
 """CPU time of an import reported while it lasts. Not wall time, which on a loaded machine is long for any import."""
 
 SILENT_SECONDS = 15.0
-"""Wall time after which an import is reported whatever it does: one that waits, for the network say, takes no CPU time."""
+"""Wall time after which an import is reported regardless of its cause: one that waits, for the network say, takes
+no CPU time.
+"""
 
 _LOOK_SECONDS = 0.25
 
@@ -41,7 +43,7 @@ def load(entry: PluginEntry) -> Any:
 
     Raises:
         PluginIncompatibleError: its distribution was made for another version of evsys.
-        PluginLoadError: whatever went wrong, with its cause.
+        PluginLoadError: any other failure, with its cause.
     """
     check_requirements(entry)
     module, _, attribute = entry.value.partition("[")[0].replace(" ", "").partition(":")

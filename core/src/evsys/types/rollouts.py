@@ -99,7 +99,7 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """All of them, whatever they were for."""
+        """All of them, regardless of their purpose."""
         return self.prompt_tokens + self.completion_tokens + self.trained_tokens
 
     @property
@@ -215,9 +215,10 @@ type Verify = Callable[[HarborTask, Rollout], Awaitable[Score | NoScore]]
 class Policy:
     """Who acts in a rollout: an agent around a model client, how it samples, how often, and how it is judged.
 
-    `environment` is where it acts, as the experiment file names it; None is nowhere. `endpoints` gives a rollout an address of
-    its own; None where the model has none. `training` binds the agent: temperature, `top_p` and `top_k` are those of
-    `sampling` whatever it asks for, no answer is longer, and after `max_turns` answers it gets no more.
+    `environment` is where it acts, as the experiment file names it; None is nowhere. `endpoints` gives a rollout an
+    address of its own; None where the model has none. `training` binds the agent: temperature, `top_p` and `top_k`
+    are those of `sampling` regardless of its requests, no answer is longer, and after `max_turns` answers it gets
+    no more.
     """
 
     model: InferenceClient

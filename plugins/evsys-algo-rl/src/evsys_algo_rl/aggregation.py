@@ -14,7 +14,7 @@ def token_shares(loss_agg: str, lengths: Sequence[int], longest: int) -> list[fl
 
     Args:
         loss_agg: `token` gives each token of the batch the same weight (DAPO, https://arxiv.org/abs/2503.14476),
-            `sequence` each rollout, whatever its length (GRPO, https://arxiv.org/abs/2402.03300; it favours short
+            `sequence` each rollout, regardless of its length (GRPO, https://arxiv.org/abs/2402.03300; it favours short
             good answers and long bad ones), `constant` divides by the longest possible length, so that no length
             enters at all (Dr. GRPO, https://arxiv.org/abs/2503.20783).
         lengths: trained tokens of each rollout of the whole batch; 0 for one that isn't trained.

@@ -195,7 +195,7 @@ class SFT(BaseAlgorithm):
         )
 
     def step_metrics(self, step_idx: int, batch: TrainingBatch, result: ForwardResult) -> Mapping[str, float]:
-        """`nll`: the negative log-likelihood per trained token, whatever loss a subclass trains with."""
+        """`nll`: the negative log-likelihood per trained token, regardless of the loss of a subclass."""
         nll = mean_nll(batch.data, result.logprobs)
         return {} if nll is None else {"nll": nll}
 

@@ -101,7 +101,7 @@ class LocalBackend:
     async def teardown(self, client: TrainingClient | None) -> None:
         """End what still computes and free the engine. Safe after a failed `prepare` and when called twice.
 
-        Whoever still waits for a call gets a `BackendError`.
+        Pending calls get a `BackendError`.
         """
         import asyncio
 

@@ -54,8 +54,8 @@ def torn_down() -> BackendError:
 class SampleQueue:
     """Gathers concurrent requests for a snapshot and answers them in one engine call.
 
-    Each snapshot's are gathered by themselves, so that a scoring has the same batches whatever else is sampled meanwhile. A call
-    that is not awaited any more is ended, so that it doesn't hold up what comes after it.
+    Each snapshot's are gathered by themselves, so that a scoring has the same batches regardless of concurrent
+    samples. A call that is not awaited any more is ended, so that it doesn't hold up what comes after it.
 
     Args:
         engine: answers.

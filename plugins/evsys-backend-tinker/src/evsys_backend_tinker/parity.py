@@ -55,7 +55,9 @@ def by_itself(trial: Trial, tolerance: float) -> Iterator[Finding]:
 
 
 def beside(trial: Trial, other: Trial, tolerance: float) -> Iterator[Finding]:
-    """Do two backends agree? New adapters change nothing, so untrained models are the same whatever the adapters' first weights."""
+    """Do two backends agree? New adapters change nothing, so untrained models are the same for any first weights of
+    adapters.
+    """
     yield _near("untrained logprobs", trial.untrained, other.untrained, tolerance)
     yield _near("the first loss", trial.losses[:1], other.losses[:1], tolerance)
     yield _near("logprobs after one step", trial.trained[0], other.trained[0], tolerance)

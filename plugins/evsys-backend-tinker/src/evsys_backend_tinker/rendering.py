@@ -94,7 +94,7 @@ def _from_server(name: str, api: JsonApi, seconds: float) -> Path | None:
 
 
 def _keep(folder: Path, texts: Mapping[str, str]) -> None:
-    """Put files into a folder named by its content, so whoever was first wrote the same."""
+    """Put files into a folder named by its content, so a concurrent writer wrote the same."""
     for file, text in texts.items():
         if not (folder / file).is_file():
             make_directory(folder)

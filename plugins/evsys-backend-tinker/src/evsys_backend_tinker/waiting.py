@@ -62,7 +62,7 @@ class Waiting:
         return self._silent_since is not None
 
     async def for_call(self, future: asyncio.Future[Any], kind: Kind) -> Any:
-        """The call's result. The call itself continues where the wait is given up: whoever submitted it decides what becomes of it.
+        """The call's result. The call itself continues where the wait is given up: its submitter decides its fate.
 
         Raises:
             BackendError: it took too long, or the server has stopped to answer.

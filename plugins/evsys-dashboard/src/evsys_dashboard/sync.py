@@ -43,10 +43,10 @@ def sync(
     records: Path | None,
     as_json: bool,
 ) -> int:
-    """Send the records of EXPERIMENTS (default: the last one) to a team's server: whatever of them it lacks.
+    """Send the records of EXPERIMENTS (default: the last one) to a team's server: those that it lacks.
 
-    Needs a key with the scope `write` in EVSYS_API_KEY. Sending a record again changes nothing, so an interrupted call is simply repeated. If
-    a record can't be sent, the others are, and the exit code is 1.
+    Needs a key with the scope `write` in EVSYS_API_KEY. Sending a record again changes nothing, so an interrupted
+    call is simply repeated. If a record can't be sent, the others are, and the exit code is 1.
     """
     from evsys.errors import EvsysError
     from evsys_dashboard.push.pusher import Pusher

@@ -28,8 +28,8 @@ _LAST_SECONDS = 5.0
 class Shipper:
     """Takes records at once and writes them in batches.
 
-    A batch that fails is kept and tried again, after longer and longer waits, and again at the end. `failures` has a
-    line for each way in which that went wrong, for whoever takes them next.
+    A batch that fails is kept and tried again, after longer and longer waits, and again at the end. `failures` has
+    a line for each way in which that went wrong, for the next reader.
 
     Args:
         name: the logger's, for messages.

@@ -96,7 +96,7 @@ def _folders(path: str) -> list[str]:
 
 
 def _mark(folder: str, names: tuple[str, ...]) -> str:
-    """Time, size and number of each file: whatever replaces one changes at least one of these."""
+    """Time, size and number of each file: a replacement changes at least one of these."""
     parts = []
     for name in names:
         try:

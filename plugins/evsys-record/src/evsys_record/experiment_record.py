@@ -219,7 +219,7 @@ class ExperimentRecord:
         Args:
             result: how the experiment ended.
             conclusion: the text.
-            to_resume: the runs that whoever resumes it continues with; None where that isn't known.
+            to_resume: the runs that a resume continues with; None where that isn't known.
         """
         self.lock.refuse_if_lost()
         path = self.directory / "conclusion.json"
@@ -332,7 +332,9 @@ def _was_locked(folder: Path) -> bool:
 
 
 def _new_directory(output_dir: Path, name: str, moment: float | None) -> Path:
-    """A folder that this call made: `mkdir` fails for whoever comes second. A deleted experiment's name isn't given again if it took a look."""
+    """A folder that this call made: `mkdir` fails for a second caller. A deleted experiment's name isn't given
+    again if it took a look.
+    """
     ledger = shared_file(output_dir, "looks.jsonl")
     taken = ledger.read_bytes() if ledger.is_file() else b""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment if moment is not None else time.time()))

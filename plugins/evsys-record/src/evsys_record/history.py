@@ -280,7 +280,7 @@ def _text_condition(words: str) -> tuple[str, list[Any]]:
 
 
 def _order(question: Question) -> str:
-    """Unknown values last, whichever way around; then the newest first."""
+    """Unknown values last, in either order; then the newest first."""
     whose = "r" if question.runs else "e"
     columns: Mapping[str, str] = {
         "started": "e.moment",

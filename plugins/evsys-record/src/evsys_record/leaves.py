@@ -76,7 +76,7 @@ def benchmark_leaves(entries: Any) -> dict[str, Any]:
 
 
 def short_leaves(run: Mapping[str, Any]) -> dict[str, str]:
-    """The values of a run as JSON texts; rows in the file itself, and whatever is long, by their hash."""
+    """The values of a run as JSON texts; rows in the file itself, and long values, by their hash."""
     data = run.get("data")
     if isinstance(data, Mapping) and data.get("rows"):
         run = {**run, "data": {**data, "rows": _short(data["rows"])}}

@@ -196,8 +196,8 @@ class ExperimentLock:
     def _acquire_with_lease(self, me: Holder) -> Path:
         """Create the file if it isn't there, or replace it if its holder is gone.
 
-        Whoever replaces the lease of holder T first creates a file named after T: one process alone can, and no
-        other may replace the same lease. Having created it, it looks again whether the lease still is T's.
+        A process that replaces the lease of holder T first creates a file named after T: one process alone can, and
+        no other may replace the same lease. Having created it, it looks again whether the lease still is T's.
         """
         path = self._lease_file
         with contextlib.suppress(FileExistsError):

@@ -335,7 +335,7 @@ def _is_followed(name: str) -> bool:
 
 @attrs.frozen
 class Run:
-    """One run of an experiment: what is live of it, whatever was interrupted and repeated."""
+    """One run of an experiment: its live part, without interrupted and repeated work."""
 
     directory: Path
 

@@ -234,7 +234,7 @@ class RunRecord:
     # --- what is read back ---
 
     def read_metrics(self, phase: str = "training") -> Iterator[Record]:
-        """Live metrics: each step once, whatever was interrupted and repeated."""
+        """Live metrics: each step once, without interrupted and repeated work."""
         return read_live(self.directory / _file(phase, "metrics"), self.attempts, _metrics_key)
 
     def read_rollouts(self, phase: str = "training") -> Iterator[Record]:

@@ -23,7 +23,7 @@ __all__ = ["PolicyAgent", "PolicyVerifier"]
 
 
 class PolicyAgent(BaseAgent):  # type: ignore[misc]  # Harbor has no types
-    """Lets the policy's agent act, on the event loop of whoever asked for rollouts."""
+    """Lets the policy's agent act, on the event loop of the caller."""
 
     capabilities = AgentCapabilities(skills=True, mcp_servers=True, mcp_http_headers=True)
 

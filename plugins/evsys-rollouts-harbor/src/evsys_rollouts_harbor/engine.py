@@ -27,9 +27,10 @@ _INSTALL = "install it with: pip install 'evsys-sdk[harbor]'"
 
 
 class HarborEngine:
-    """Runs agents of evsys and of Harbor, in any environment of Harbor's, on chat tasks and on folders of native tasks.
+    """Runs agents of evsys and of Harbor, in any environment of Harbor's, on chat tasks and on folders of native
+    tasks.
 
-    Agents of evsys, model clients and verifiers run on the event loop of whoever asks for rollouts, as with the engine `direct`;
+    Agents of evsys, model clients and verifiers run on the event loop of the caller, as with the engine `direct`;
     all that is Harbor's runs in a thread of its own.
     """
 

@@ -70,13 +70,15 @@ def live_rollout(folder: Path) -> LiveRollout:
 
 @attrs.define(kw_only=True, eq=False)
 class LiveRollout:
-    """One rollout, through all attempts at it. All methods but `open` and `close` are called on Harbor's event loop.
+    """One rollout, through all attempts at it. All methods but `open` and `close` are called on Harbor's event
+    loop.
 
-    `caller` is the loop of whoever asked for rollouts: agents, models and verifiers run there. `acted` is how the agent's acting
-    ended, once for each step of the task; `judging` is what all verdicts took, None where no model judged. The verifier is
-    asked as soon as the agent has ended: to go there and back again takes longer than most verdicts. An agent of Harbor's
-    leaves nothing here: what it did is in `result`, which is Harbor's own and grows, in `details`, which were taken out of it,
-    and in files in `folder`. `sandbox` is where it acts if that is one of ours.
+    `caller` is the loop of the request for rollouts: agents, models and verifiers run there. `acted` is how the
+    agent's acting ended, once for each step of the task; `judging` is what all verdicts took, None where no model
+    judged. The verifier is asked as soon as the agent has ended: to go there and back again takes longer than most
+    verdicts. An agent of Harbor's leaves nothing here: what it did is in `result`, which is Harbor's own and grows,
+    in `details`, which were taken out of it, and in files in `folder`. `sandbox` is where it acts if that is one of
+    ours.
     """
 
     job: Job

@@ -170,7 +170,7 @@ def _kill(pidfd: int) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder and all in it, whatever permissions its folders were given."""
+    """Remove a folder and all in it, regardless of the permissions of its folders."""
     try:
         shutil.rmtree(folder)
     except PermissionError:

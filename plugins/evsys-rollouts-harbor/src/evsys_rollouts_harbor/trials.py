@@ -1,5 +1,5 @@
-"""The trials of one run: a thread with an event loop and a `TrialQueue` of its own, since Harbor's bookkeeping, 4 ms a trial, is
-synchronous and would hold up whoever shares a loop with it.
+"""The trials of one run: a thread with an event loop and a `TrialQueue` of its own, since Harbor's bookkeeping, 4
+ms a trial, is synchronous and would hold up everything on its loop.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Trials:
                 return
 
     async def rollout(self, job: Job) -> Rollout:
-        """Run one job as a trial. Whatever fails is data."""
+        """Run one job as a trial. Failures are data."""
         live = LiveRollout(
             job=job,
             policy=self.policy,

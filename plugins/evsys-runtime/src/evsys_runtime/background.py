@@ -18,7 +18,7 @@ __all__ = ["in_background", "to_the_end"]
 
 
 async def in_background[**P, T](function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Like `asyncio.to_thread`, but whoever is cancelled waits no longer: Ctrl-C ends a run whose transform hangs.
+    """Like `asyncio.to_thread`, but a cancelled caller waits no longer: Ctrl-C ends a run whose transform hangs.
 
     The thread itself can't be ended. It continues until the process ends, and what it gives then is dropped.
     """

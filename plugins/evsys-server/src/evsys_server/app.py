@@ -1,4 +1,4 @@
-"""The server, in this process: for the command, for tests, and for whoever wants one alongside other work."""
+"""The server, in this process: for the command, for tests, and to run one alongside other work."""
 
 from __future__ import annotations
 

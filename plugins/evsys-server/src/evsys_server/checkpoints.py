@@ -1,7 +1,7 @@
 """Checkpoints on disk: a folder each, with a manifest written last. The manifests are the index.
 
 A folder is filled under a temporary name and then renamed, so what is listed is whole, also after a kill or on a
-full disk. Whoever starts again on the same folder finds what was saved.
+full disk. A new server on the same folder finds what was saved.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ __all__ = ["Limits"]
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """Bounds. Whatever exceeds one is refused with the status that clients wait upon (429), or can't (413).
+    """Bounds. A request that exceeds one is refused with the status that clients wait upon (429), or can't (413).
 
     Attributes:
         body_bytes: longest body of `forward_backward`; then status 413.

@@ -59,7 +59,7 @@ def document(body: bytes) -> dict[str, Any]:
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: short, whatever came."""
+    """A value as messages show it: short, for any value."""
     return _REPR.repr(value)
 
 

@@ -118,7 +118,7 @@ class Service:
             self.log.error("checkpoints.not_removed", reason=reason_of(exc), exc_info=exc)
 
     async def unload(self, model: TrainedModel, why: str) -> None:
-        """Free a model; what waits for it fails, whatever can't be freed."""
+        """Free a model; pending calls fail, even if something can't be freed."""
         self.models.pop(model.id, None)
         frees: tuple[Callable[[], Awaitable[None]], ...] = (
             lambda: self.samplers.drop_owner(model.id),

@@ -248,8 +248,7 @@ class TrainingApi:
         Args:
             model_id: whose it is.
             seq_id: its place in the order.
-            make: reads the rest in the request's turn, so that until then no more is held than came. Whatever it
-                raises is the answer: once it is known whose request it is and which, nothing keeps it from having
+            make: reads the rest in the request's turn, so that until then no more is held than came. Its exception is the answer: once it is known whose request it is and which, nothing keeps it from having
                 its turn.
             size: bytes that it holds while it waits.
         """

@@ -1,4 +1,4 @@
-"""The requests of one model, run one after another in the order of their sequence ids, whatever order they come in."""
+"""The requests of one model, run one after another in the order of their sequence ids, regardless of their arrival."""
 
 from __future__ import annotations
 

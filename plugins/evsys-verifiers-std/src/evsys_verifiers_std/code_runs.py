@@ -34,7 +34,7 @@ MOST_OUTPUT = 4 << 20
 def pool() -> ThreadPoolExecutor:
     """Threads that wait for tests: as many as there are processors, so that one test doesn't take another's time.
 
-    They are this module's own, since whoever shares them would wait for a model's code.
+    They are this module's own, since others that share them would wait for a model's code.
     """
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="evsys-code-tests")
 

@@ -1,4 +1,4 @@
-"""The verifier `format_only`: whether an answer has the wanted form, whatever it says."""
+"""The verifier `format_only`: whether an answer has the wanted form, regardless of its content."""
 
 from __future__ import annotations
 

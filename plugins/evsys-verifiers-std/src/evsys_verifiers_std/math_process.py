@@ -1,7 +1,8 @@
 """The process behind `math_equal`: compares mathematics, one JSON request and one JSON answer a line.
 
-A request is `{expected}` or `{expected, text, decimals}`. The answer is `{refused}` where what is expected can't be read,
-else `{equal}`. The library has deadlines of its own, which work in a main thread only; here whoever asks has one.
+A request is `{expected}` or `{expected, text, decimals}`. The answer is `{refused}` where what is expected can't be
+read, else `{equal}`. The library has deadlines of its own, which work in a main thread only; here the caller has
+one.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ __all__ = ["Call", "calls_in_text", "calls_of_rollout", "expected_calls", "match
 
 
 class Call(NamedTuple):
-    """A call; `arguments` is a mapping, or whatever the model wrote where that wasn't JSON."""
+    """A call; `arguments` is a mapping, or the model's text if that wasn't JSON."""
 
     name: str
     arguments: Any

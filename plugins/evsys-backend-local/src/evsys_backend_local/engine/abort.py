@@ -10,7 +10,7 @@ _EXITING = threading.Event()
 
 
 class AbortedError(Exception):
-    """A computation ended early because it was asked to. Internal: whoever set the flag knows, no one else sees it."""
+    """A computation ended early because it was asked to. Internal: only the code that set the flag sees it."""
 
 
 class Abort:

@@ -48,7 +48,7 @@ class Trainable:
         lora: the adapter, or None for full fine-tuning.
         grad: sum of the gradients since the last step, flat like ``params``.
         adam: optimiser state.
-        version: optimiser steps of this run behind the weights; whoever restores a run sets it. The optimiser may
+        version: optimiser steps of this run behind the weights; set when a run is restored. The optimiser may
             have done more, in a run that these weights come from.
         average: running mean of the parameters, flat like ``params``; None until someone asks for it.
     """

@@ -25,10 +25,10 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 class FolderWeights:
-    """The arrays of a folder, whichever of its files holds each.
+    """The arrays of a folder, from any of its files.
 
-    An index names the files; without one it is `model.safetensors`; without that, every safetensors file that isn't an
-    adapter's.
+    An index names the files; without one it is `model.safetensors`; without that, every safetensors file that isn't
+    an adapter's.
 
     Attributes:
         files: the files, by name.

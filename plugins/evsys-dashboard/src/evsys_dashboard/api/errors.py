@@ -8,7 +8,7 @@ __all__ = ["RefusedError"]
 
 
 class RefusedError(Exception):
-    """A request that isn't served: an HTTP status, and a message for whoever reads the answer."""
+    """A request that isn't served: an HTTP status, and a message for the reader of the answer."""
 
     def __init__(
         self, status: int, message: str, *, hint: str | None = None, retry_after: int | None = None

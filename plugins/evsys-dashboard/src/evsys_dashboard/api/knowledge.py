@@ -35,7 +35,7 @@ class MemoryQuestion:
 
 @attrs.frozen(kw_only=True)
 class FinalTest:
-    """A benchmark entry with the split `test`, and the experiments scored on its tasks under whatever name."""
+    """A benchmark entry with the split `test`, and the experiments scored on its tasks under any name."""
 
     name: str
     experiments: tuple[str, ...]

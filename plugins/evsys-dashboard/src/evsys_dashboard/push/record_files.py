@@ -48,7 +48,7 @@ class RecordFiles:
         self.too_large: set[str] = set()
 
     def note(self, held: Iterable[Held]) -> None:
-        """The other side has this much, whatever was thought before."""
+        """The other side has this much, regardless of earlier assumptions."""
         for each in held:
             sent = self._sent.setdefault(each.file, _Sent())
             if (sent.size, sent.digest) != (each.size, each.digest):

@@ -1,6 +1,6 @@
 """How many calls to one service may be made: at once, in any minute, and with how many tokens.
 
-All arms of a process share one limiter a service, whatever event loop or thread they run in. Who comes first goes first.
+All arms of a process share one limiter a service, regardless of event loop and thread. Who comes first goes first.
 Counts are kept over a sliding minute, so a limit holds in any 60 seconds, not only in those of a calendar.
 """
 
@@ -193,10 +193,11 @@ _shared_lock = threading.Lock()
 
 
 def shared_limiter(service: str, limits: Limits) -> Limiter:
-    """The limiter of a service, the same for all who name it; where they ask for different bounds, the tightest hold.
+    """The limiter of a service, the same for all who name it; where they ask for different bounds, the tightest
+    hold.
 
-    It is a fact of the process, not of an experiment: a provider counts the calls of an account, whoever makes them.
-    It is forgotten when no one holds it any more.
+    It is a fact of the process, not of an experiment: a provider counts the calls of an account, regardless of the
+    caller. It is forgotten when no one holds it any more.
     """
     with _shared_lock:
         limiter = _shared.get(service)

@@ -226,7 +226,7 @@ def p_at_minimum_effect(test: PairedTest, least: float) -> Estimate:
 
 
 def boundary_p(claim: str, margin: float, test: PairedTest) -> Estimate:
-    """The p-value of a claim's own boundary, on whichever side of it the effect lies."""
+    """The p-value of a claim's own boundary, on either side of it."""
     if claim == "better":
         return test.p(margin)
     if claim == "equal":

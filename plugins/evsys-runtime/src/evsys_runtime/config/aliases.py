@@ -159,7 +159,7 @@ class Aliases:
         return tree if given == matrix else {**tree, "matrix": given}
 
     def _run(self) -> _Place:
-        """A run of the file, whichever: all that is given as one, and what axes put into it that may choose a plugin."""
+        """Any run of the file: all that is given as one, and what axes put into it that may choose a plugin."""
         matrix = self._file.get("matrix")
         matrix = matrix if isinstance(matrix, Mapping) else {}
         runs = self._file.get("runs")

@@ -266,7 +266,7 @@ class Arms:
         )
 
     def _rows(self, data: _Part, enough: int) -> int | None:
-        """At most how many rows there are; see `most_rows`. Read once, whichever algorithms train on them."""
+        """At most how many rows there are; see `most_rows`. Read once, for all algorithms that train on them."""
         key = (id(data.raw), enough)
         if key not in self._counted:
             self._counted[key] = most_rows(data.value, self.root, self.plugins.registry, enough=enough)

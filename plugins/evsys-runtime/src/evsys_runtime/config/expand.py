@@ -1,6 +1,7 @@
-"""`run`, `runs` or `matrix` to arms: a plain tree each, and for each of its values the place in the file it came from.
+"""`run`, `runs` or `matrix` to arms: a plain tree each, and for each of its values the place in the file it came
+from.
 
-Whoever looks at all arms can look at each distinct part once: equal parts of a matrix's arms are the same object.
+A check of all arms can look at each distinct part once: equal parts of a matrix's arms are the same object.
 """
 
 from __future__ import annotations

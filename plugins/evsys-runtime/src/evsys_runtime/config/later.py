@@ -1,6 +1,6 @@
 """Keys that the experiment file may have but this version doesn't act on, and those that it used to have.
 
-Whoever builds one of the former deletes its line.
+Building one of the former deletes its line.
 
 Plugins that are planned are in `known.json` of core, alongside those that can be installed.
 """

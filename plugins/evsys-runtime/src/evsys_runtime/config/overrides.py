@@ -1,8 +1,8 @@
 """`--set path=value`: amend an experiment as it was read.
 
 The value is a YAML scalar, or a list or mapping in flow style. The path is that of the file (`metadata.baseline`,
-`runs[0].seed`, `matrix.axes.seed`). A path that starts with `run.` means every arm, whichever way the arms are given:
-the run itself, each entry of `runs`, or the base run of a matrix, where an axis that varies the same value is an error
+`runs[0].seed`, `matrix.axes.seed`). A path that starts with `run.` means every arm, however the arms are given: the
+run itself, each entry of `runs`, or the base run of a matrix, where an axis that varies the same value is an error
 rather than the silent winner.
 """
 

@@ -89,7 +89,7 @@ def import_project_code(root: Path, registry: Registry) -> tuple[str, ...]:
 
     Args:
         root: the project root; it is put on `sys.path`.
-        registry: where the registrations go, whatever registry the modules were first imported for.
+        registry: where the registrations go, regardless of the registry of the modules' first import.
 
     Returns:
         The names of the modules.

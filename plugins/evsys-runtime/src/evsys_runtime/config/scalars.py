@@ -29,7 +29,7 @@ type Scalar = str | int | float | bool | None
 
 
 def resolve(text: str) -> Scalar:
-    """The value of a plain scalar. `.nan` and `.inf` come back as such; whoever asks for a number refuses them.
+    """The value of a plain scalar. `.nan` and `.inf` come back as such; a request for a number refuses them.
 
     Raises:
         ValueError: a number too long to be meant.

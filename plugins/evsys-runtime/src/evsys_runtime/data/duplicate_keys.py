@@ -20,7 +20,7 @@ _SPACE = (b"\t", b"\r", b"\n")
 
 
 def refuse_duplicate_keys(raw: bytes, row: Mapping[str, Any]) -> None:
-    """Refuse a row in which an object, at whatever depth, has one key twice.
+    """Refuse a row in which an object, at any depth, has one key twice.
 
     Args:
         raw: the valid JSON that the row was decoded from.

@@ -282,7 +282,9 @@ class ResultStore:
 
 
 def _write_ahead(database: sqlite3.Connection) -> None:
-    """Turn the write-ahead log on. SQLite doesn't wait for another connection that does the same, whatever its timeout."""
+    """Turn the write-ahead log on. SQLite doesn't wait for another connection that does the same, regardless of its
+    timeout.
+    """
     end = time.monotonic() + _WAIT_SECONDS
     while True:
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BackgroundWriter"]
 
 MOST_WAITING = 4096
-"""Rollouts that may wait to be written; whoever brings more waits for the oldest."""
+"""Rollouts that may wait to be written; a further one waits for the oldest."""
 
 
 class BackgroundWriter:

@@ -1,6 +1,6 @@
 """Grades the graders: before a model is asked, each benchmark is scored with answers made without one.
 
-A grader is a verifier on the tasks of a benchmark that name it. One that gives full marks to whatever is said, or none to
+A grader is a verifier on the tasks of a benchmark that name it. One that gives full marks to any answer, or none to
 the right answer, would make every number of the experiment worthless, so it is a fault.
 """
 

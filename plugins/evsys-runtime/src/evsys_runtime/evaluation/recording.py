@@ -312,9 +312,10 @@ def finish_rollout(
 ) -> Rollout:
     """The rollout of an agent that ended: what it said, what its model client recorded, and how it went.
 
-    Not judged yet. It has a `NoScore` of its own where there is nothing to judge: the agent failed (`failure`), or was
-    out of time before the model answered. A conversation that grew longer than the model's context is cut short, as one that
-    ran out of time is, and no failure; so is one whose agent wanted more answers than it may have, whatever it made of that.
+    Not judged yet. It has a `NoScore` of its own where there is nothing to judge: the agent failed (`failure`), or
+    was out of time before the model answered. A conversation that grew longer than the model's context is cut
+    short, as one that ran out of time is, and no failure; so is one whose agent wanted more answers than it may
+    have, regardless of its reaction.
     """
     turns = model.turns_of(version)
     ending = _ending_of(said, turns, failure, timed_out=timed_out, refused=model.refused > 0)

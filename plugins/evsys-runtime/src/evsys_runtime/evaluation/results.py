@@ -164,7 +164,7 @@ def _counts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 def _by_task(benchmark: BoundBenchmark, rollouts: Sequence[Rollout]) -> dict[str, list[Rollout]]:
-    """Rollouts by task, in the benchmark's order whatever the order in which they finished."""
+    """Rollouts by task, in the benchmark's order, regardless of when they finished."""
     by_task: dict[str, list[Rollout]] = {task.task_id: [] for task in benchmark.tasks}
     for rollout in sorted(rollouts, key=lambda rollout: rollout.sample_index):
         by_task[rollout.task_id].append(rollout)

@@ -19,11 +19,12 @@ async def with_retries(
 ) -> Rollout:
     """Run a rollout, and all of it again as long as it has no score for a reason that may pass.
 
-    One that ran out of time isn't tried again: that it would hang again is likely, and costs as much. The rollout counts what
-    all its attempts and their verdicts took, and says in `metadata.attempts` how many there were, where it was more than one.
+    One that ran out of time isn't tried again: that it would hang again is likely, and costs as much. The rollout
+    counts what all its attempts and their verdicts took, and says in `metadata.attempts` how many there were, where
+    it was more than one.
 
     Args:
-        attempt: makes one attempt; whatever fails in it is data.
+        attempt: makes one attempt; its failures are data.
         most: attempts after the first.
         wait_seconds: wait before the first of these; doubled each time, up to a minute.
     """

@@ -52,10 +52,11 @@ class SharedScores:
         make: Callable[[], Awaitable[EvaluationResult]],
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> EvaluationResult | None:
-        """Wait for the score that another arm makes, or call `make` where it is this arm's turn. It waits inside `waiting()`.
+        """Wait for the score that another arm makes, or call `make` where it is this arm's turn. It waits inside
+        `waiting()`.
 
         Returns:
-            The other arm's score; None where this arm was to make it, whatever came of that.
+            The other arm's score; None where this arm was to make it, regardless of the result.
         """
         while key not in self._known:
             if self._maker(key) in (run_id, None):

@@ -72,7 +72,7 @@ class BoundVerifier:
             own(expected)
 
     async def judge(self, expected: Any, rollout: Rollout) -> Any:
-        """Call the verifier and wait for what it says; whatever it raises passes through."""
+        """Call the verifier and wait for what it says; its exceptions pass through."""
         further = {"rollout": rollout} if self.wants_rollout else {}
         if self.blocking:
             said = await in_background(self.call, rollout.output, expected, self.params, **further)

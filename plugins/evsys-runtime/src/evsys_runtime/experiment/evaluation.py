@@ -235,7 +235,7 @@ class _Evaluation:
         self.log.warning("loop.blocked", what=words)
 
     def _put_into_ledger(self, result: EvaluationResult) -> None:
-        """Have the ledger of looks know of the first score of a checkpoint: whoever chose it by that has seen these tasks."""
+        """Have the ledger of looks know of the first score of a checkpoint: a choice by that has seen these tasks."""
         if not isinstance(self.scored, SavedModel) or self.in_ledger or not result.task_rewards:
             return
         self.in_ledger = True

@@ -1,4 +1,4 @@
-"""Losses: the built-in ones, and whatever a user writes in numpy, torch or jax, with gradients by the logprobs."""
+"""Losses: the built-in ones, and those that a user writes in numpy, torch or jax, with gradients by the logprobs."""
 
 from __future__ import annotations
 

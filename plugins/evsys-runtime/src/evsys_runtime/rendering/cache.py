@@ -1,8 +1,8 @@
 """The base models on this machine: the model cache, its folder names, and which models are complete.
 
-A model's folder holds `manifest.json`, `tokenizer.json`, `chat_template.jinja` and whatever a backend needs
-alongside them. The manifest is written last and says `complete: true`; a folder without that is a download that was
-cut off, and is treated as absent.
+A model's folder holds `manifest.json`, `tokenizer.json`, `chat_template.jinja` and further files of a backend. The
+manifest is written last and says `complete: true`; a folder without that is a download that was cut off, and is
+treated as absent.
 """
 
 from __future__ import annotations

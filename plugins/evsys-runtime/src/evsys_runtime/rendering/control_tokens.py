@@ -65,7 +65,7 @@ class ControlTexts:
         return "".join(parts)
 
     def mask(self, values: Collection[object], reserved: str = "") -> Masks:
-        """Masks for the control texts in `values`: messages, and whatever JSON can hold.
+        """Masks for the control texts in `values`: messages, and any JSON value.
 
         Args:
             values: the data of one rendering.

@@ -1,8 +1,8 @@
 """The sandbox in which chat templates run: they come with models from elsewhere, so time and memory are bounded.
 
-Python's internals are out of reach by jinja2's own sandbox. The bounds are ours: whatever grows a text or a list is measured
-before it is done, only filters that can be bounded exist, and each loop, macro and block looks at the clock. Everything else takes
-time and memory in proportion to the template's length.
+Python's internals are out of reach by jinja2's own sandbox. The bounds are ours: every operation that grows a text
+or a list is measured before it is done, only filters that can be bounded exist, and each loop, macro and block
+looks at the clock. Everything else takes time and memory in proportion to the template's length.
 """
 
 from __future__ import annotations

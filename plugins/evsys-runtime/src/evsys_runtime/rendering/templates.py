@@ -1,6 +1,7 @@
 """Chat templates: jinja2 in its immutable sandbox, set up as the templates inside models expect it.
 
-A template comes with a model from elsewhere, so it runs in a sandbox with bounds on time and memory. Whatever goes wrong inside one is a `DataError` that names it.
+A template comes with a model from elsewhere, so it runs in a sandbox with bounds on time and memory. A failure
+inside one is a `DataError` that names it.
 """
 
 from __future__ import annotations

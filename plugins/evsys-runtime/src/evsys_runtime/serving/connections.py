@@ -1,4 +1,4 @@
-"""How many connections a server holds: fewer than the process has file descriptors, whatever clients do with them."""
+"""How many connections a server holds: fewer than the process has file descriptors, regardless of clients."""
 
 from __future__ import annotations
 

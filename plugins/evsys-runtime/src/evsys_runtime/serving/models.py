@@ -16,7 +16,7 @@ __all__ = ["Catalogue", "FixedCatalogue", "ServedModel"]
 
 @attrs.frozen(kw_only=True)
 class ServedModel:
-    """A model that answers. Whoever offers it closes its sampling client.
+    """A model that answers. The offering side closes its sampling client.
 
     Attributes:
         name: what requests call it.

@@ -27,7 +27,7 @@ __all__ = ["BaseAlgorithm"]
 
 
 class BaseAlgorithm:
-    """A core `Algorithm` and `StepBuilder`. Override `build_batch`, and whatever else differs.
+    """A core `Algorithm` and `StepBuilder`. Override `build_batch`, and other methods as needed.
 
     Class attributes:
         Config: the params; `TrainingParams` or a subclass of it.

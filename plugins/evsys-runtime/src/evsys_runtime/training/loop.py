@@ -293,11 +293,12 @@ class TrainingLoop:
         return sent._replace(outcome=asyncio.ensure_future(sent.outcome))
 
     def _goes_ahead(self, index: int) -> bool:
-        """True where the next step may be submitted before this one is back, so that the backend never waits for us.
+        """True where the next step may be submitted before this one is back, so that the backend never waits for
+        us.
 
-        The client says that it takes calls in order (`submits_ahead`), and nothing needs the weights between both steps: no
-        checkpoint, no score, no measurement, and no budget, which might end the run there. Nor is the run deterministic: a stop that
-        someone asks for then comes after the same step whatever trains it.
+        The client says that it takes calls in order (`submits_ahead`), and nothing needs the weights between both
+        steps: no checkpoint, no score, no measurement, and no budget, which might end the run there. Nor is the run
+        deterministic: a stop that someone asks for then comes after the same step for every trainer.
         """
         ctx, algorithm, step = self.ctx, self.algorithm, index + 1
         return (

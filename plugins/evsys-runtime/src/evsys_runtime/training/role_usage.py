@@ -1,4 +1,5 @@
-"""Usage of a run's second models, such as its teacher: counted, charged, kept in checkpoints, and listed apart in the result.
+"""Usage of a run's second models, such as its teacher: counted, charged, kept in checkpoints, and listed apart in
+the result.
 
 The runtime meters the clients of roles that a run names (`MeteredRole`), and what an algorithm asks of its own model beside the
 training (`MeteredPolicy`), whoever wrote the algorithm. One that asks earlier weights of its own model counts that by itself, with

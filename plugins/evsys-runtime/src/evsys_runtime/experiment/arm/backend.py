@@ -1,4 +1,4 @@
-"""The backends of one arm: the model that it trains and those alongside it, made ready, and torn down whatever happens."""
+"""The backends of one arm: the model that it trains and those alongside it, made ready, and torn down in any case."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class ArmBackend:
 
     @asynccontextmanager
     async def roles(self, roles: Sequence[ArmRole]) -> AsyncIterator[Mapping[str, TrainingClient]]:
-        """The second models of the run by their role, each of a backend object of its own and with a folder of its own. Their calls are
-        counted and charged, whoever makes them.
+        """The second models of the run by their role, each of a backend object of its own and with a folder of its
+        own. Their calls are counted and charged, regardless of the caller.
         """
         budget = self.session.budgets.get(self.watch.run_id)
         found: dict[str, TrainingClient] = {}

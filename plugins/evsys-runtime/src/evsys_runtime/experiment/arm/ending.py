@@ -1,4 +1,4 @@
-"""How an attempt at an arm ends, whatever ends it: a result, its record, and its listeners."""
+"""The end of an attempt at an arm, whatever ends it: a result, its record, and its listeners."""
 
 from __future__ import annotations
 

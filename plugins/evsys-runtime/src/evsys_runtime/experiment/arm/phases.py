@@ -48,7 +48,7 @@ __all__ = ["train_and_evaluate"]
 
 
 async def train_and_evaluate(attempt: ArmAttempt) -> RunResult:
-    """All phases; the backend is torn down whatever happens."""
+    """All phases; the backend is torn down in any case."""
     arm, registry = attempt.arm, attempt.session.plan.registry
     attempt.taken = await in_background(taken_as_trained, attempt.session, arm, attempt.taken)
     algorithm = registry.build("algorithm", arm.run.algorithm.kind, resolve(arm.run.algorithm.params))

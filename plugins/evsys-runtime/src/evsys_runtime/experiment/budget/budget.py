@@ -172,9 +172,9 @@ class ExperimentBudget:
     def admit(self, run_id: str, *, steps: int | None = None) -> ArmBudget | str | object:
         """Let a run start, with what it may need reserved; or say why it can't, or that it has to `WAIT`.
 
-        What it needs: `steps`, where that is known, and of all else what the completed runs of this experiment used, step by
-        step. The first run starts whatever it needs, and goes as far as the budget goes, also where it was cut off before and nothing but
-        itself has used any of it.
+        What it needs: `steps`, where that is known, and of all else what the completed runs of this experiment
+        used, step by step. The first run starts regardless of its needs, and goes as far as the budget goes, also
+        where it was cut off before and nothing but itself has used any of it.
 
         Args:
             run_id: the run.

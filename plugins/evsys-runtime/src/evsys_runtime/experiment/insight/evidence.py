@@ -51,7 +51,7 @@ class PastArm:
         return benchmark_leaves(self.benchmarks)
 
     def trained_as(self, run: Mapping[str, Any]) -> bool:
-        """Whether another arm trains the same model by the same algorithm on the same backend, with whatever params."""
+        """Whether another arm trains the same model by the same algorithm on the same backend, with any params."""
         return _trains(self.run) == _trains(run)
 
 

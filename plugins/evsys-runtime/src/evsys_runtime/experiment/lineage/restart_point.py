@@ -148,7 +148,7 @@ class RestartPoint:
 
 
 def note_trained(record: RunRecord, result: RunResult) -> None:
-    """Put on record that training is over: whatever happens from here on, nothing is trained again."""
+    """Put on record that training is over: nothing is trained again after this."""
     record.note(**{TRAINED: {"attempt": record.attempt, "result": as_tree(result)}})
 
 

@@ -20,8 +20,8 @@ __all__ = ["made_again"]
 def made_again(run: RunRecord, taken: RestartPoint) -> Mapping[str, float]:
     """The amounts of a run used twice once it has ended, as far as its record shows them.
 
-    What a run loses where it goes back behind a collapse isn't among them: that belongs to it, whoever ended the
-    process. Its tokens can't be distinguished then, and none are given.
+    What a run loses where it goes back behind a collapse isn't among them: that belongs to it, however the process
+    ended. Its tokens can't be distinguished then, and none are given.
 
     Args:
         run: the record of the run.

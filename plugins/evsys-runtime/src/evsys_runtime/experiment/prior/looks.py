@@ -235,9 +235,10 @@ def scored_runs(results: Sequence[ArmResult]) -> int:
 
 
 def put_scores(session: Session, runs: int) -> None:
-    """Write that so many trained runs have scores, which someone sees although no look is taken, or none yet. Blocking.
+    """Write that so many trained runs have scores, which someone sees although no look is taken, or none yet.
+    Blocking.
 
-    It is on file from the first score on: whoever ends an experiment before its conclusion has seen it all the same.
+    It is on file from the first score on: an experiment ended before its conclusion has been seen all the same.
     """
     if session.options.dry or runs <= session.runs_on_file:
         return

@@ -1,4 +1,4 @@
-"""Places that a record's file names: whoever resumes or forks an experiment may not have written its file."""
+"""Places that a record's file names: the user who resumes or forks an experiment may not have written its file."""
 
 from __future__ import annotations
 

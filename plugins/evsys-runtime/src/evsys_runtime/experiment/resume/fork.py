@@ -27,7 +27,7 @@ def branch_off(record: ExperimentRecord, plan: Plan) -> None:
     it forks.
 
     It becomes a checkpoint of the new run, whose first attempt does nothing else. Runs that have none begin at
-    their beginning. Blocking; whoever resumes an experiment killed meanwhile calls it again. Nothing is done where
+    their beginning. Blocking; a resume of an experiment killed meanwhile calls it again. Nothing is done where
     it was done, or where the experiment is not a fork.
 
     Args:

@@ -108,7 +108,7 @@ def left_to_do(session: Session) -> list[str]:
 
 
 def to_resume(session: Session) -> list[str]:
-    """The runs that whoever resumes the experiment continues with, in the order of the plan.
+    """The runs that a resume continues with, in the order of the plan.
 
     Raises:
         StoreError: the record of a run can't be read.

@@ -22,7 +22,7 @@ __all__ = ["CONCLUDED", "Unfinished", "newest_unfinished"]
 
 COMPLETE = "completed"
 CONCLUDED = (COMPLETE, "partial", "invalid", "collapsed", "stopped")
-"""Statuses of experiments that came to their conclusion, whatever became of their runs."""
+"""Statuses of experiments that came to their conclusion, regardless of their runs."""
 
 _JUDGED = (COMPLETE, "invalid", "stopped")
 """Statuses of experiments that came to their end; of a complete one there is more to do only if `to_resume` names runs."""

@@ -1,4 +1,4 @@
-"""The listener that writes `events.jsonl`: what happens in an experiment, for whoever follows it from another process."""
+"""The listener that writes `events.jsonl`: what happens in an experiment, for followers in other processes."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ class Watchdog:
         self.keep(f"{reason}\n\n{stacks(self._tasks())}")
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
-        """Its tasks, in whatever event loop."""
+        """Its tasks, in any event loop."""
         return tasks_where(lambda task: task.get_context().get(_watched) is self)
 
     @asynccontextmanager
@@ -290,8 +290,8 @@ def watchdog_of(record: RunRecord, settings: WatchdogConfig, log: Log) -> Watchd
 
 
 class _Outcome(asyncio.Future[Any]):
-    """The outcome of a task, which whoever waits for it may give up. As with a task itself, to cancel the one who waits cancels
-    the task, at once and not a turn of the loop later.
+    """The outcome of a task, which its waiter may give up. As with a task itself, to cancel the one who waits
+    cancels the task, at once and not a turn of the loop later.
     """
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
@@ -303,7 +303,7 @@ class _Outcome(asyncio.Future[Any]):
         return self._task.cancel(msg)
 
     def give_up(self) -> None:
-        """End the wait, whatever becomes of the task."""
+        """End the wait, regardless of the task."""
         if not self.done():
             super().cancel()
 

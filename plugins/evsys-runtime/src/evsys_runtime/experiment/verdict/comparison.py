@@ -435,7 +435,7 @@ def _outcome(question: Question, claim: Paired, p_corrected: float) -> Outcome:
 
 
 def _powerless(question: Question, claim: Paired, family: int) -> str | None:
-    """Why a comparison couldn't have been significant whatever came out; None where it could."""
+    """Why a comparison couldn't have been significant in any outcome; None if it could."""
     level = question.level / max(1, family)
     drawn = not claim.exact_binary and claim.clusters > ENUMERATE_UP_TO
     least = max(smallest_p(claim), 1 / (draws_at(level) + 1) if drawn else 0.0)

@@ -1,8 +1,9 @@
-"""Samples without a score: how many each side lacks, and whether an outcome holds whatever they would have scored.
+"""Samples without a score: how many each side lacks, and whether an outcome holds for all their possible scores.
 
-Leaving missing samples out is harmless only if being missing doesn't depend on the reward, which the numbers can't show. The
-worst-case bounds need no such assumption: every missing sample gets the highest or the lowest reward that there can be.
-Source: Manski 1990, "Nonparametric bounds on treatment effects"; Horowitz & Manski 2000 for missing outcomes.
+Leaving missing samples out is harmless only if being missing doesn't depend on the reward, which the numbers can't
+show. The worst-case bounds need no such assumption: every missing sample gets the highest or the lowest reward that
+there can be. Source: Manski 1990, "Nonparametric bounds on treatment effects"; Horowitz & Manski 2000 for missing
+outcomes.
 """
 
 from __future__ import annotations
