@@ -46,7 +46,7 @@ def breach(wrong: str, *, seen: Any = _NOTHING, wanted: str | None = None) -> No
 
     Args:
         wrong: what is wrong, in one line.
-        seen: the value that is wrong, if there is one.
+        seen: the wrong value, if there is one.
         wanted: what the contract wants in its place, in words.
     """
     lines = [wrong]

@@ -21,7 +21,7 @@ _NEVER_BUILT = frozenset({"command", "plugin"})
 
 @dataclass(frozen=True)
 class Subject:
-    """A plugin of a kind, in a registry that knows it as `name`. `entry` is None for one that was handed over."""
+    """A plugin of a kind, in a registry that knows it as `name`. `entry` is None for a given object."""
 
     kind: str
     name: str

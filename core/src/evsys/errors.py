@@ -40,7 +40,7 @@ __all__ = [
 
 @attrs.frozen(kw_only=True)
 class Problem:
-    """One thing that is wrong with a file or a value.
+    """One fault of a file or a value.
 
     `line` and `column` count from 1 and are None where the value has no place in a file.
     """

@@ -156,7 +156,7 @@ class AlgorithmConformance(PluginConformance):
 
     @check()
     def test_steps_are_counted(self, train: Train) -> None:
-        """The result's `steps` are the optimiser steps that were done, and so are the recorded ones."""
+        """The result's `steps` are the completed optimiser steps, and so are the recorded ones."""
         trained = train()
         require_equal(
             trained.result.steps, trained.steps, "`steps` of its result isn't how often it called optim_step"

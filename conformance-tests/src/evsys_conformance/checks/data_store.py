@@ -44,7 +44,7 @@ class DataStoreConformance(PluginConformance):
 
     @pytest.fixture
     def damaged(self, facts: Mapping[str, Any]) -> list[str]:
-        """References to data that are there, but torn or half written."""
+        """References to existing data, torn or half written."""
         return [str(ref) for ref in facts.get("damaged", ())]
 
     @check()
@@ -119,7 +119,7 @@ class DataStoreConformance(PluginConformance):
 
     @check()
     def test_half_written_data_are_an_error(self, plugin: Any, damaged: list[str], home: Path) -> None:
-        """Data that are torn or half written fail, and aren't a shorter dataset."""
+        """Torn or half-written data fail, and aren't a shorter dataset."""
         if not damaged:
             pytest.skip(
                 "says no reference to damaged data: conformance = {'damaged': [...], 'files': {path: text}}"

@@ -98,7 +98,7 @@ class SearchConformance(PluginConformance):
 
     @check()
     def test_asks_for_no_arm_twice(self, plugin: Any, space: Space) -> None:
-        """It doesn't propose an arm that was tried."""
+        """It doesn't propose a tried arm."""
         arms, _ = _search(plugin, space)
         for number, arm in enumerate(arms):
             require(

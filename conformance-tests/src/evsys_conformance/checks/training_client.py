@@ -172,7 +172,7 @@ class TrainingClientConformance(PluginConformance):
 
     @check()
     def test_memory_does_not_grow_with_the_steps(self, trial: Trial) -> None:
-        """Steps and snapshots that were closed leave nothing behind."""
+        """Closed steps and snapshots leave nothing behind."""
 
         async def grown() -> float:
             async with trial.client() as client:

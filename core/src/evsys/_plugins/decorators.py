@@ -1,7 +1,7 @@
-"""`@register_<kind>("name")`: how a project's own code becomes a plugin, in the registry that is current.
+"""`@register_<kind>("name")`: how a project's own code becomes a plugin, in the current registry.
 
-Each hands back what it decorates as it is. Their types say what the kind's protocol asks for, so that a type checker
-reports a plugin that can't be one where it is written.
+Each hands back what it decorates as it is. Their types say what the kind's protocol asks for, so that a type
+checker reports a plugin that can't be one where it is written.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 NOT_YET = "not in this version"
-"""How everything that is planned answers until it is there: plugins, keys of the experiment file, commands."""
+"""How everything planned answers until it is there: plugins, keys of the experiment file, commands."""
 
 
 def closest(name: object, names: Iterable[str]) -> str | None:

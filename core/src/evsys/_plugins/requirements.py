@@ -1,4 +1,4 @@
-"""Whether a distribution was made for the evsys that is installed here, as its own metadata says.
+"""Whether a distribution was made for the evsys installed here, as its own metadata says.
 
 Installers see to that, but not after `--no-deps` or an upgrade of one side alone. Only what is plain is judged:
 requirements without a marker on distributions of evsys, and versions that are numbers with dots.

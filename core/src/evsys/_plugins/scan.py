@@ -47,7 +47,7 @@ class PluginEntry(NamedTuple):
 
 
 class Installed(NamedTuple):
-    """A distribution that is there: its version and the folder of its metadata."""
+    """An installed distribution: its version and the folder of its metadata."""
 
     version: str
     info: str

@@ -1,6 +1,6 @@
 """Plain values to objects, strictly: nothing is guessed, and every problem is reported with its place.
 
-`_examine` goes over a class field by field and finds all that is wrong. For a class of which there are many values cattrs
+`_examine` goes over a class field by field and finds all faults. For a class of which there are many values cattrs
 compiles a function, with the same hooks, for those that are right; a file with one arm doesn't even import it.
 """
 
@@ -196,7 +196,7 @@ def _integer_key(value: Any, _: Any = None) -> int:
 
 
 def _parts(parts: Iterable[tuple[Any, Any, Hook]]) -> tuple[dict[Any, Any], list[Fault]]:
-    """Structure each (key, value, hook): what was made by key, and all that is wrong."""
+    """Structure each (key, value, hook): what was made by key, and all faults."""
     made, faults = {}, []
     for key, value, hook in parts:
         try:

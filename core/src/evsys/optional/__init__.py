@@ -156,7 +156,7 @@ type OptionalMember = Literal[
     "warnings",
     "whole_batches",
 ]
-"""Every optional member, so that type checkers find a name that is none."""
+"""Every optional member, so that type checkers find an invalid name."""
 
 _NEARLY = 0.82
 """The least similarity of a misspelt name to the right one, as `difflib` measures it."""

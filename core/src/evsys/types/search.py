@@ -12,10 +12,11 @@ __all__ = ["SearchAxis"]
 
 @attrs.frozen(kw_only=True)
 class SearchAxis:
-    """One axis of a space: some `choices`, or all numbers from `low` to `high`, both included; on `log` scales evenly by ratio.
+    """One axis of a space: some `choices`, or all numbers from `low` to `high`, both included; on `log` scales
+    evenly by ratio.
 
-    `when` has the accepted values of other axes, which come earlier in a space; None among them represents an axis that is left out.
-    If it doesn't apply, an arm has no value of it.
+    `when` has the accepted values of other axes, which come earlier in a space; None among them represents an
+    omitted axis. If it doesn't apply, an arm has no value of it.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""`evsys resume`: resume an experiment that was interrupted or is otherwise incomplete."""
+"""`evsys resume`: resume an interrupted or otherwise incomplete experiment."""
 
 from __future__ import annotations
 

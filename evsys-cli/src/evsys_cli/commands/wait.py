@@ -43,7 +43,7 @@ def wait(
 ) -> None:
     """Wait until EXPERIMENT ends, and exit with its exit code.
 
-    With --for, return at that event as well. The number of the last event that was seen is printed: pass it to --after to
+    With --for, return at that event as well. The number of the last event seen is printed: pass it to --after to
     continue from there. Exits with 124 after --timeout, and with 1 if the experiment's process is gone.
     """
     from evsys_record import Experiment, result_tree

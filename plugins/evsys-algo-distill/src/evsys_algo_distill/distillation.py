@@ -239,7 +239,7 @@ class Distillation(BaseAlgorithm):
         Args:
             rows: typed rows.
             renderer: of the model.
-            dropped: filled on the way with the reasons of rows that are left out, and how often each was one.
+            dropped: filled on the way with the reasons of rows left out, and how often each was one.
         """
         limits = self.config.max_length, None
         for prompt in self._usable(rows, renderer, limits, {} if dropped is None else dropped):

@@ -31,7 +31,7 @@ class Opinion:
         tokens: [n, K], the likeliest at each place.
         probabilities: [n, K], of those, as if there were no others: each row adds up to 1. A place with fewer than K
             candidates has zeros at its end, one with none at all nothing else.
-        missed: at how many places the token that was said isn't among the likeliest.
+        missed: at how many places the sampled token isn't among the likeliest.
     """
 
     logprobs: NDArray[np.float64]

@@ -222,7 +222,7 @@ class DPO(BaseAlgorithm):
         Args:
             rows: typed rows.
             renderer: of the model.
-            dropped: filled on the way with the reasons of pairs that are left out, and how often each was one.
+            dropped: filled on the way with the reasons of pairs left out, and how often each was one.
         """
         yield from render_pairs(rows, renderer, self.config.max_length, {} if dropped is None else dropped)
 

@@ -71,7 +71,7 @@ def render_pairs(
         rows: typed rows of the shape `pair`.
         renderer: of the model.
         max_length: longest sequence in tokens; a pair with a longer one is dropped whole.
-        dropped: counts pairs that are left out, by reason.
+        dropped: counts pairs left out, by reason.
 
     Raises:
         DataError: a row is not a pair, or can't be rendered; names the row.

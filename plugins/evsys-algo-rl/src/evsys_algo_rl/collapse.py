@@ -16,7 +16,7 @@ WINDOW = 5
 """Steps in a row in which something must hold, so that no single odd batch ends a run."""
 
 HISTORY = 20
-"""Steps that are looked back on."""
+"""The number of past steps considered."""
 
 ENTROPY_FLOOR = 1e-4
 """Nats a token. A policy that has learnt its task may be nearly certain; below this it has no choice left at all."""

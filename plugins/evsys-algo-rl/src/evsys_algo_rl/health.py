@@ -109,10 +109,11 @@ def repetition(texts: Sequence[NDArray[np.int64]]) -> float:
 
 
 def ratio_metrics(data: Sequence[Datum], result: ForwardResult) -> dict[str, float]:
-    """How far the policy that is trained is from the one that sampled, over the positions that have a loss.
+    """How far the trained policy is from the one that sampled, over the positions that have a loss.
 
     `kl_sampler_trainer` is KL(sampler || trainer) by the estimator that is never negative (k3,
-    http://joschu.net/blog/kl-approx.html), `_max` its largest term; `ratio_pNN` are quantiles of trainer over sampler.
+    http://joschu.net/blog/kl-approx.html), `_max` its largest term; `ratio_pNN` are quantiles of trainer over
+    sampler.
     """
     if not result.logprobs:
         return {}

@@ -204,7 +204,7 @@ class SFT(BaseAlgorithm):
         return self._held_out is not None and step % self.config.held_out_every == 0
 
     async def measure(self, step: int, *, last: bool) -> Mapping[str, float]:
-        """The rows that are kept out, every `held_out_every` steps and at the end."""
+        """The held-out rows, every `held_out_every` steps and at the end."""
         if self._held_out is None or not (last or self.measures(step)):
             return {}
         return await self._held_out.measure(self.ctx.clients.policy, self.config.batch_size)
@@ -222,7 +222,7 @@ class SFT(BaseAlgorithm):
         Args:
             rows: typed rows.
             renderer: of the model.
-            dropped: filled on the way with the reasons of rows that are left out, and how often each was one.
+            dropped: filled on the way with the reasons of rows left out, and how often each was one.
         """
         report = RenderReport(dropped={} if dropped is None else dropped)
         return self._render(rows, renderer, report, self.config.max_length)

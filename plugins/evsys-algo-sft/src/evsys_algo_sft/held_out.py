@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["MOST_SEARCHED", "HeldOut", "copies_trained", "kept_out", "number_kept_out"]
 
 MOST_SEARCHED = 50_000
-"""With more rows than this nothing is searched for copies of rows that are kept out; it would delay the first step by seconds."""
+"""With more rows than this nothing is searched for copies of held-out rows; it would delay the first step by
+seconds.
+"""
 
 
 def number_kept_out(rows: int, wanted: float) -> int:
@@ -32,7 +34,8 @@ def number_kept_out(rows: int, wanted: float) -> int:
 def kept_out(contents: Sequence[Hashable], wanted: float, seed: int) -> NDArray[np.bool_]:
     """Which rows are kept out, the same ones for every run with this seed.
 
-    Rows of equal content are kept out together or not at all. As many are kept out as wanted, or as near to it as copies allow.
+    Rows of equal content are kept out together or not at all. As many are kept out as wanted, or as near to it as
+    copies allow.
 
     Args:
         contents: of each row what it says; equal where rows say the same.
@@ -40,7 +43,7 @@ def kept_out(contents: Sequence[Hashable], wanted: float, seed: int) -> NDArray[
         seed: of the choice.
 
     Returns:
-        True for each row that is kept out, shape (rows,).
+        True for each held-out row, shape (rows,).
     """
     chosen = np.zeros(len(contents), dtype=np.bool_)
     groups: dict[Hashable, list[int]] = {}

@@ -30,7 +30,7 @@ class RenderReport(DropReport):
     pairs: int = 0
 
     def drop(self, reason: str) -> None:
-        """Count a row that is left out."""
+        """Count an omitted row."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
 
 

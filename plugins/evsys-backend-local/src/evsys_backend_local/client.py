@@ -304,7 +304,7 @@ class LocalTrainingClient:
         self._abort.set()
 
     def close(self) -> None:
-        """End the engine's threads. Blocking; called in the engine's own thread, after all that was submitted."""
+        """End the engine's threads. Blocking; called in the engine's own thread, after all submitted work."""
         self._engine.close()
 
     def _submit[T](self, work: Callable[[], T]) -> asyncio.Future[T]:

@@ -92,7 +92,7 @@ def fetch_command(name: str, *, from_file: Path | None, force: bool, as_json: bo
 def check_command(model: str, *, context: int | None, as_json: bool) -> None:
     """Say what MODEL (a name, a folder or a GGUF file) is, whether it runs here, and what memory training takes.
 
-    Files that were fetched are compared with their recorded digests.
+    Fetched files are compared with their recorded digests.
     """
     from evsys_backend_local.models.report import check_model, report_lines
 

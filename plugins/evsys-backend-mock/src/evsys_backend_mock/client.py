@@ -28,7 +28,7 @@ __all__ = ["MockTrainingClient"]
 
 
 class _Done[T](Awaitable[T]):
-    """The outcome of a call that is over; a failure is raised where it is awaited."""
+    """The outcome of a finished call; a failure is raised where it is awaited."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._error: Exception | None = None

@@ -124,7 +124,7 @@ class Context:
 
     Attributes:
         last: ids of the last tokens plus 1, newest first; 0 represents nothing.
-        words: hashes of the words that are complete.
+        words: hashes of the complete words.
     """
 
     def __init__(self, tokens: Iterable[int], byte_level: bool) -> None:

@@ -156,8 +156,8 @@ class TinkerBackend:
     ) -> TrainingClient:
         """Open a session and make the model, or load it from a state.
 
-        A run that is `deterministic` has its sampling calls computed in the batches that they would have in process, where the server
-        takes them.
+        A `deterministic` run has its sampling calls computed in the batches that they would have in process, where
+        the server takes them.
 
         Raises:
             ConfigError: the address, the key, the model or the tokenizer isn't right.

@@ -1,4 +1,4 @@
-"""A server that is down, as against an address that is wrong: its breaker, and whether it has ever answered this
+"""An unreachable server, as against an address that is wrong: its breaker, and whether it has ever answered this
 process.
 
 Runs under way wait for a server by themselves (`Waiting`). They report to its breaker, so that an experiment begins

@@ -22,7 +22,7 @@ class Provider:
         top_prompt_logprobs: it gives the likeliest tokens of a prompt's positions.
         own_lora: it takes `lora_alpha` and single layers as `target_modules`, which the protocol has no place for.
         own_losses: losses in addition to those of every such server.
-        batches: it computes sampling calls together that were announced as a batch.
+        batches: it computes sampling calls together if announced as a batch.
         one_seed: a call for several samples takes one seed, from which the server derives that of each sample.
         unsupported: why the official client can't train there; None if it can.
     """

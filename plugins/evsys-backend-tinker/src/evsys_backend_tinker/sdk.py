@@ -75,7 +75,7 @@ class GoneError(Exception):
 
 
 class AbandonedError(Exception):
-    """A session that is not wanted any more."""
+    """An unwanted session."""
 
 
 @attrs.define(kw_only=True, eq=False)

@@ -44,7 +44,7 @@ class Call:
         convert: the outcome as evsys has it.
         changes: it changes the model, so it is repeated with it.
         steps: optimiser steps that it does.
-        again: asked when the model is made again: is a call that is done wanted again, as a snapshot in use is?
+        again: asked when the model is made again: is a finished call wanted again, as a snapshot in use is?
         blocking: `make` blocks until the outcome is there; calls behind it wait, since its place in the order isn't
             known before.
         what: its name in messages.
@@ -171,7 +171,7 @@ class Stream:
             raise BackendError(self.closed) from None
 
     async def made_again(self, call: Call) -> None:
-        """Wait until a call that is done was made again with the model.
+        """Wait until a finished call was made again with the model.
 
         Raises:
             BackendError: it isn't among those that are.
@@ -312,7 +312,7 @@ class Stream:
             call.inflight.cancel()
 
     def _forget(self) -> None:
-        """Let go of what is repeated no more: reading calls that are done, and everything where it is too much."""
+        """Let go of what is repeated no more: finished reading calls, and everything where it is too much."""
         if self._unsaved > self.replay_steps:
             self._forgotten = True
         self._since = [

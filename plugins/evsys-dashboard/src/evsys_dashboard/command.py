@@ -180,7 +180,7 @@ def revoke(prefix: str, *, database: str | None, directory: Path) -> None:
 
 
 def _url(database: str | None, directory: Path) -> str:
-    """The URL that is meant; by default that of a SQLite file in the directory, which is made."""
+    """The intended URL; by default that of a SQLite file in the directory, which is made."""
     if database is not None:
         return database
     from evsys_dashboard.store.database import sqlite_url

@@ -84,7 +84,7 @@ def _confidence(material: Material) -> str:
 
 
 def _lines_of(axes: Axes, conclusion: Mapping[str, Any]) -> dict[str, Any]:
-    """No effect, and the band of effects that are too small to count."""
+    """No effect, and the band of effects too small to count."""
     entries: dict[str, Any] = {"no effect": axes.axvline(0.0, color="black", linewidth=1.0)}
     least = conclusion.get("minimum_effect") or 0.0
     if least > 0:

@@ -109,7 +109,7 @@ def _bound(matrix: Mapping[str, Any], name: str, row: int, column: int) -> float
 
 
 def _of_some(matrix: Mapping[str, Any], row: int, column: int) -> str:
-    """Of how many seeds a value is where that aren't all: those that are left may be the ones that forgot least."""
+    """Of how many seeds a value is where that aren't all: the remaining ones may be the ones that forgot least."""
     scored: Sequence[Sequence[int]] | None = matrix.get("scored")
     count, seeds = (scored[row][column] if scored else 0), matrix.get("seeds", 1)
     return f"\n{count} of {seeds} seeds" if 0 < count < seeds else ""

@@ -33,10 +33,10 @@ type AuditPart = Literal["files", "rollouts", "numbers", "verdict"]
 
 @attrs.frozen(kw_only=True)
 class AuditCheck:
-    """One thing that was checked: `name` of `about`, such as `p_value` of an arm's comparison.
+    """One check: `name` of `about`, such as `p_value` of an arm's comparison.
 
-    `recorded` is the value on record and `recomputed` the one that follows from what it rests on; numbers may differ by `tolerance`. `detail`
-    says what is wrong, or why it can't be checked.
+    `recorded` is the value on record and `recomputed` the one that follows from what it rests on; numbers may
+    differ by `tolerance`. `detail` says what is wrong, or why it can't be checked.
     """
 
     part: AuditPart

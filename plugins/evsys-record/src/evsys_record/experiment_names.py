@@ -33,7 +33,7 @@ def folder_called(text: str) -> tuple[Path, str | None] | None:
 
 
 def experiment_called(text: str, index: Index) -> str:
-    """The id of the one experiment that is meant. Dry runs have an id, but aren't counted by `last` and `-N`.
+    """The id of the one intended experiment. Dry runs have an id, but aren't counted by `last` and `-N`.
 
     Raises:
         ConfigError: there is none, or several; the message names those that come close.
@@ -61,7 +61,7 @@ def experiment_called(text: str, index: Index) -> str:
 
 
 def run_called(text: str, run_ids: Sequence[str], experiment_id: str) -> str:
-    """The one run that is meant: by its id, or the beginning of it.
+    """The one intended run: by its id, or the beginning of it.
 
     Raises:
         ConfigError: there is none, or several.

@@ -154,7 +154,7 @@ class ExperimentRecord:
         """Add facts to experiment.json, such as the arms with their identities.
 
         Raises:
-            StoreError: it can't be written, or the lock was lost; so with everything else that is written here.
+            StoreError: it can't be written, or the lock was lost; so with everything else written here.
         """
         self.lock.refuse_if_lost()
         write_json(self.directory / "experiment.json", self._redactor.tree({**self.facts, **facts}))

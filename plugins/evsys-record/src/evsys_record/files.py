@@ -1,4 +1,4 @@
-"""Whole files that are replaced atomically, folders, and appending: the only places where the record touches a
+"""Whole files replaced atomically, folders, and appending: the only places where the record touches a
 disk.
 
 A process that is killed leaves the old file or the new one, never half of one. The contents of a whole file also
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 SPOOLED = "rows-*.jsonl.part"
-"""The names of files of rows; a process that is killed leaves its own."""
+"""The names of files of rows; a killed process leaves its own."""
 
 FORMAT = 1
 """Version of every file of the record."""
@@ -54,7 +54,7 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Numbers of the errors that a disk without room gives."""
 
 TORN = b"\x18"
-"""Written behind a line that was never finished (JSON can't hold this byte), so that readers skip it."""
+"""Written behind an unfinished line (JSON can't hold this byte), so that readers skip it."""
 
 _HINTS = {
     errno.ENOSPC: "free some space, then run it again",
@@ -243,7 +243,7 @@ def read_json(path: Path, *, hint: str | None = None) -> dict[str, Any]:
 
 
 def open_for_append(path: Path) -> int:
-    """A descriptor whose writes go to the end. A last line that was never finished is closed off first.
+    """A descriptor whose writes go to the end. An unfinished last line is closed off first.
 
     Safe alongside other writers: what is appended to close a line is at worst an extra line that readers skip.
     """

@@ -1,10 +1,11 @@
-"""The index of past experiments: a SQLite file that is a copy of what the record's files say, and never more than that.
+"""The index of past experiments: a SQLite file that is a copy of what the record's files say, and never more than
+that.
 
-No record depends on it. Who asks for the history, or whether a run was there before, looks first which records changed
-(`changes`), reads those, and leaves a new index alongside the old one, which it then replaces, as everything whole in the record
-is. So the file that is there is always whole and never changes: nothing waits for anyone, there are no locks, and it works on
-every disk. Two that leave one at the same time cost nothing but a record to be read again. If it can't be left, it stays
-in memory.
+No record depends on it. Who asks for the history, or whether a run was there before, looks first which records
+changed (`changes`), reads those, and leaves a new index alongside the old one, which it then replaces, as
+everything whole in the record is. So the existing file is always whole and never changes: nothing waits for anyone,
+there are no locks, and it works on every disk. Two that leave one at the same time cost nothing but a record to be
+read again. If it can't be left, it stays in memory.
 """
 
 from __future__ import annotations

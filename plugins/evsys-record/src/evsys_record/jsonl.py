@@ -1,6 +1,6 @@
 """JSON lines: one record a line, one write a line, split at line feeds only.
 
-A record that was acknowledged (the call returned) is on file regardless of the process. A line that a killed
+An acknowledged record (the call returned) is on file regardless of the process. A line that a killed
 process or a full disk left half written was never acknowledged; readers skip it.
 """
 

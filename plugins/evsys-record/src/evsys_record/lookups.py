@@ -35,6 +35,6 @@ class Lookup:
 
 @attrs.frozen(kw_only=True)
 class Lookups:
-    """The lookups of the runs that were asked about."""
+    """The lookups of the requested runs."""
 
     lookups: tuple[Lookup, ...] = ()

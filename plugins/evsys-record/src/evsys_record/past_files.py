@@ -283,7 +283,7 @@ def _label(arm: Tree) -> str | None:
 
 
 def set_aside(folder: Path) -> Iterator[Tree]:
-    """The conclusions that were set aside when the experiment was resumed, the oldest first."""
+    """The conclusions set aside when the experiment was resumed, the oldest first."""
     for number in count(1):
         path = folder / f"conclusion.{number}.json"
         if not path.exists():

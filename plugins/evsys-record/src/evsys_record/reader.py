@@ -361,7 +361,7 @@ class Run:
         return None if tree is None else read_file_as(ArmResult, tree, self.directory / "run_result.json")
 
     def metrics(self, phase: str = "training") -> Iterator[tuple[int, Mapping[str, float | None]]]:
-        """Each step with its values; one that was not finite is None.
+        """Each step with its values; a non-finite one is None.
 
         Args:
             phase: `training`, `validation` or `test`.

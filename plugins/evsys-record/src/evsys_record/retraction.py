@@ -1,7 +1,7 @@
-"""Conclusions that were overturned later: when, and why.
+"""Conclusions overturned later: when, and why.
 
-A retraction is a line appended to `retractions.jsonl` in the folder of the experiment that it is about. Nothing that was
-concluded is changed by it, and the newest line counts.
+A retraction is a line appended to `retractions.jsonl` in the folder of the experiment that it is about. Nothing
+that was concluded is changed by it, and the newest line counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The record of one run: its folder, its attempts, and everything that is appended while it continues."""
+"""The record of one run: its folder, its attempts, and everything appended while it continues."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class RunRecord:
         return CheckpointFiles(self.directory, self.next_sequence, self._sync_unsealed, self._redactor.known)
 
     def start_attempt(self, reason: str = "start", parent: int | None = None, from_step: int = 0) -> Attempt:
-        """Begin to write, and tidy up what a killed attempt left. Nothing that was acknowledged is removed.
+        """Begin to write, and tidy up what a killed attempt left. Nothing acknowledged is removed.
 
         Args:
             reason: `start`, `resume`, `branch`, ...

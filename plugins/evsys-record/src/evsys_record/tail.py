@@ -20,7 +20,7 @@ class Tail:
 
     Args:
         path: the file.
-        offset: bytes read before; None begins behind the lines that are there.
+        offset: bytes read before; None begins behind the existing lines.
     """
 
     def __init__(self, path: Path, *, offset: int | None = 0) -> None:

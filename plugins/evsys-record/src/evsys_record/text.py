@@ -29,7 +29,7 @@ def cut(text: str, most: int) -> str:
 
 
 def status_words(status: str, failed: Sequence[str], most: int = 5) -> str:
-    """The status of an experiment, with the runs and scorings that failed in one that is completed."""
+    """The status of an experiment, with the runs and scorings that failed in a completed one."""
     return f"{status} except {listed(failed, most)}" if status == "completed" and failed else status
 
 

@@ -21,7 +21,7 @@ class Waited:
         reason: `end`, `event` or `timeout`.
         cursor: the number of the last event seen.
         exit_code: the exit code of the command.
-        event: the event that was waited for.
+        event: the awaited event.
     """
 
     experiment_id: str

@@ -277,7 +277,7 @@ class BwrapEnvironment:
         return arguments(self._root, self._mounts())
 
     def _spool(self) -> IO[bytes]:
-        """A file for what goes in or comes out: a pipe would stay open as long as anything that was left running."""
+        """A file for what goes in or comes out: a pipe would stay open as long as anything left running."""
         spool: IO[bytes] = tempfile.TemporaryFile(dir=self._there / "io")  # noqa: SIM115 - the caller's `with` closes it
         return spool
 

@@ -161,7 +161,7 @@ def _require_harbor() -> None:
 
 
 def _spec(environment: Any, tasks: Sequence[HarborTask]) -> tuple[str, Mapping[str, Any]]:
-    """Kind and params of an environment; by default a sandbox for tasks that are folders, and nowhere for others."""
+    """Kind and params of an environment; by default a sandbox for task folders, and nowhere for others."""
     if environment is None:
         return ("bwrap" if any(task.path is not None for task in tasks) else "null"), {}
     if isinstance(environment, str):

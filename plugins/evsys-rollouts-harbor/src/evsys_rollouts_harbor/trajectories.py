@@ -48,7 +48,7 @@ def read_left(folder: Path, contexts: Sequence[Any], details: Sequence[Any]) -> 
     Args:
         folder: the trial's folder.
         contexts: Harbor's contexts of the agent, one for each step.
-        details: the `rollout_details` that were taken out of these; the first of each step is the agent's own
+        details: the `rollout_details` taken out of these; the first of each step is the agent's own
             conversation.
     """
     files = [folder / "agent" / "trajectory.json", *sorted(folder.glob("steps/*/agent/trajectory.json"))]

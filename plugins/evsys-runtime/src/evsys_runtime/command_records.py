@@ -37,7 +37,7 @@ def project_folder() -> Path:
 
 
 def records_folder(records: Path | None) -> Path:
-    """The folder of all experiments that is meant; it need not exist, unless it was named."""
+    """The folder of all experiments meant; it need not exist, unless it was named."""
     if records is None:
         return project_folder() / _EXPERIMENTS
     if not records.is_dir():

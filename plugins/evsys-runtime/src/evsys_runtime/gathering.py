@@ -13,8 +13,9 @@ from typing import Any
 __all__ = ["IDLE_TURNS", "Gathering", "when_all_gave_up"]
 
 IDLE_TURNS = 3
-"""Turns of the event loop without a new call after which a batch is complete: a task that was just started makes its call
-within that many."""
+"""Turns of the event loop without a new call after which a batch is complete: a task just started makes its call
+within that many.
+"""
 
 
 class Gathering[T]:

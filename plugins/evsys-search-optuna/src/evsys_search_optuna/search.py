@@ -25,8 +25,8 @@ DRAWS = 1_000
 class Optuna:
     """Proposes what a sampler of Optuna makes of the arms so far.
 
-    The study is in memory, and made again from the history each time it is asked: nothing else is kept, so a search that was
-    interrupted continues where it was. An arm that failed, or has no score, is the worst one.
+    The study is in memory, and made again from the history each time it is asked: nothing else is kept, so an
+    interrupted search continues where it was. An arm that failed, or has no score, is the worst one.
     """
 
     name: ClassVar[str] = "optuna"

@@ -1,9 +1,10 @@
 """Sample requests that a client wants computed together.
 
-The last bits of a sample may depend on what is computed alongside it, and requests come one by one, in any order. So a client that wants the
-bits of a run in process says beforehand which requests make up a batch. They wait until all of them are there, and go to the
-backend at once, in the order that the client named. One that was refused never comes: once the client says so, the others go without it,
-as they do in process, where a call that is refused was never part of a batch.
+The last bits of a sample may depend on what is computed alongside it, and requests come one by one, in any order.
+So a client that wants the bits of a run in process says beforehand which requests make up a batch. They wait until
+all of them are there, and go to the backend at once, in the order that the client named. A refused one never comes:
+once the client says so, the others go without it, as they do in process, where a call that is refused was never
+part of a batch.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class _Batch:
 
 
 class Batches:
-    """Batches that were named and aren't complete.
+    """Named batches that aren't complete.
 
     Args:
         samplers: what is sampled from.
@@ -131,7 +132,7 @@ class Batches:
     def leave_out(self, id: str, keys: Sequence[str]) -> None:
         """Take note of requests of a batch that won't come: all of them so far, however often the client says it.
 
-        A batch that is complete, or over, isn't changed by it.
+        A complete or finished batch isn't changed by it.
         """
         batch = self._open.get(id)
         if batch is not None:
@@ -207,7 +208,7 @@ class Batches:
             batch.alarm.cancel()
 
     async def end_session(self, session_id: str) -> None:
-        """Wait no longer for the requests of a session that is over, and draw none of them."""
+        """Wait no longer for the requests of a finished session, and draw none of them."""
         for batch in [one for one in self._open.values() if one.sampling.session_id == session_id]:
             self._close(batch)
             batch.results.cancel()

@@ -89,7 +89,7 @@ class CheckpointStore:
     Args:
         directory: of all checkpoints.
         clock: seconds since 1970.
-        log: of folders that are skipped because of an unreadable manifest.
+        log: of folders skipped because of an unreadable manifest.
     """
 
     def __init__(

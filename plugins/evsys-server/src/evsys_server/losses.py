@@ -87,7 +87,7 @@ def _ones(datum: Datum) -> Any:
 def loss_value(
     loss: WireLoss, data: Sequence[Datum], logprobs: Sequence[Any]
 ) -> tuple[float, Mapping[str, float]]:
-    """Value and metrics of a loss on logprobs that are there already."""
+    """Value and metrics of a loss on existing logprobs."""
     result = BUILTIN_LOSSES[loss.name](data, logprobs, **loss.params)
     return result.loss, result.metrics
 

@@ -1,4 +1,4 @@
-"""A model that is trained here: its backend, and what its requests do in their turn."""
+"""A model trained here: its backend, and what its requests do in their turn."""
 
 from __future__ import annotations
 

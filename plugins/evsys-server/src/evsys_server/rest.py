@@ -70,7 +70,7 @@ class Rest:
         raise RefusedError(404, f"there is no training run {wanted!r} here")
 
     def _all_runs(self) -> list[_Document]:
-        """Runs that are trained now or left checkpoints, the last used first."""
+        """Runs in training or with checkpoints, the last used first."""
         by_run = self._saved_by_run()
         runs = []
         for run in {*by_run, *self._service.models}:

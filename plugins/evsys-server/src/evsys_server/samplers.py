@@ -112,7 +112,7 @@ class Samplers:
         self._live[source] = _Live(client=client, prepared=prepared)
 
     async def add(self, source: str, client: SamplingClient, owner: str) -> None:
-        """Take a snapshot of a model that is trained here; it goes when its owner is unloaded."""
+        """Take a snapshot of a model trained here; it goes when its owner is unloaded."""
         await self.drop(source)
         await self._make_room()
         self._live[source] = _Live(client=client, owner=owner)

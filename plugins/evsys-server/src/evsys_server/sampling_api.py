@@ -76,7 +76,7 @@ class SamplingApi:
         return sampling
 
     def name_batch(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Take note of requests that are to be drawn together, or of those among them that won't come."""
+        """Take note of requests to draw together, or of those among them that won't come."""
         sampling = self.find(reading.name(body, "sampling_session_id"))
         self.service.sessions.active(sampling.session_id)
         batch_id = reading.name(body, "id")

@@ -44,7 +44,7 @@ class Service:
     _ending: set[asyncio.Task[None]] = attrs.field(factory=set)
 
     def model(self, model_id: str) -> TrainedModel:
-        """A model that is trained here.
+        """A model trained here.
 
         Raises:
             RefusedError: there is none.

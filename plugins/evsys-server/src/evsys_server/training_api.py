@@ -114,7 +114,7 @@ class TrainingApi:
         return self._dispatch(*address, make, size=len(body))
 
     def refuse_forward_backward(self, beginning: bytes, error: RefusedError) -> None:
-        """Let a request that is refused unread take its place in the order all the same."""
+        """Let an unread, refused request take its place in the order all the same."""
         address = read_address(beginning)
         if address is not None:
             self._dispatch(*address, lambda: _raise(error))

@@ -45,7 +45,9 @@ _LEVEL = 0.05
 """Of the interval that every comparison has."""
 
 _APART = 1e-6
-"""An end of an interval keeps this part of the effect away from a value that is left out, since ends are searched to a thousandth of an error."""
+"""An end of an interval keeps this part of the effect away from an excluded value, since ends are searched to a
+thousandth of an error.
+"""
 
 _TOO_FEW = 6
 """Fewer clusters that differ can't reach p <= 0.05 by their signs: 2 / 2**5 = 0.0625."""

@@ -148,7 +148,7 @@ def _discordant_needed(paired: Paired, level: float) -> int:
 
 
 def needed_units(level: float, *, exact_binary: bool) -> int:
-    """The fewest units that are significant at `level` when all of them differ in one direction."""
+    """The fewest significant units at `level` when all of them differ in one direction."""
     return next(n for n in range(1, 1000) if smallest_p_of(n, exact_binary=exact_binary) <= level)
 
 

@@ -54,8 +54,8 @@ class ChatAgent:
     script: each user message that isn't followed by a given answer is answered by the model before the next one is
     shown.
 
-    With `tools`, an answer that calls some is followed by their results, and by another answer. A call that is
-    malformed stays text, and so is the last answer. Tool results may change, so results aren't cached.
+    With `tools`, an answer that calls some is followed by their results, and by another answer. A malformed call
+    stays text, and so is the last answer. Tool results may change, so results aren't cached.
     """
 
     name: ClassVar[str] = "chat"

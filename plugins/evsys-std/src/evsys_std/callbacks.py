@@ -187,7 +187,9 @@ class PrintProgress:
         return f"{ctx.run_id}: {', '.join(parts)}"
 
     def _pace(self) -> float:
-        """Seconds of a step, by the later half of those that are done: the first ones share their time with more than others."""
+        """Seconds of a step, by the later half of the completed ones: the first ones share their time with more
+        than others.
+        """
         judged = len(self._ends) // 2
         return (self._ends[-1] - self._ends[-1 - judged]) / judged
 

@@ -99,7 +99,7 @@ class CsvMetrics:
 class Table:
     """A CSV file that rows are added to, each by one write; a name that no row had before becomes a further column.
 
-    The file with more columns replaces the old one atomically, so a process that is killed leaves one of the two. A last
+    The file with more columns replaces the old one atomically, so a killed process leaves one of the two. A last
     row that a killed process didn't finish is taken out when the table is opened again.
     """
 

@@ -118,8 +118,8 @@ class InMemoryStore:
 class HuggingFaceStore:
     """Datasets of the Hugging Face Hub, or of a local folder: one that `save_to_disk` wrote, or one of data files.
 
-    Times become ISO texts. Keys inside a column that are null are left out: these datasets give all values of a column
-    the same keys, and null to those that a value never had.
+    Times become ISO texts. Keys inside a column with the value null are left out: these datasets give all values of
+    a column the same keys, and null to those that a value never had.
     """
 
     name: ClassVar[str] = "hf"

@@ -61,7 +61,7 @@ class CompositeParams:
 class Composite:
     """The weighted mean of the scores of its parts. If a part can't judge, neither can the whole.
 
-    `reward_range` is that of the parts. Verifiers are those of the registry that is current when this one is made.
+    `reward_range` is that of the parts. Verifiers are those of the current registry when this one is made.
     """
 
     name: ClassVar[str] = "composite"

@@ -85,8 +85,9 @@ class _Vote:
 class LlmJudge(Configured):
     """A model's score of the answer by a rubric, from 0 to 1. Several votes are joined to one.
 
-    What judging took is in the `usage` of the score, apart from the model's own. If the judge fails, or more than half of
-    its votes can't be read, there is no score. Clients are those of the registry that is current when this one is made.
+    What judging took is in the `usage` of the score, apart from the model's own. If the judge fails, or more than
+    half of its votes can't be read, there is no score. Clients are those of the current registry when this one is
+    made.
     """
 
     name: ClassVar[str] = "llm_judge"
@@ -266,7 +267,7 @@ class LlmJudge(Configured):
 
 
 def _join(how: str, scores: Sequence[float], asked: int) -> float | None:
-    """One score of several; None where no majority of all that were asked agrees."""
+    """One score of several; None where no majority of all requests agrees."""
     if how == "mean":
         return statistics.fmean(scores)
     if how == "median":

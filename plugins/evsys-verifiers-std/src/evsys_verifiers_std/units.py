@@ -171,7 +171,7 @@ def leading_unit(text: str) -> tuple[Unit, int] | None:
 
 
 def _factors(text: str) -> Iterator[_Factor]:
-    """The factors at the start of a text, up to the first thing that is none."""
+    """The factors at the start of a text, up to the first exception."""
     place, sign, raised, joined = 0, 1, 1, True
     while match := _TOKEN.match(text, place):
         place = match.end()
@@ -195,7 +195,7 @@ def _factors(text: str) -> Iterator[_Factor]:
 
 
 def _power(text: str, match: re.Match[str], place: int) -> tuple[int | None, int]:
-    """The power of the unit that was just read, None for one that makes no sense, and where it ends."""
+    """The power of the unit just read, None for one that makes no sense, and where it ends."""
     if match["digits"]:
         power = int(match["digits"])
     else:

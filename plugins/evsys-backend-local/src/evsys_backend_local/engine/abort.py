@@ -17,7 +17,7 @@ class Abort:
     """Asks computations to end; from any thread, at any time, for good.
 
     Args:
-        parent: its flag counts too, so that one call ends all that was started under it.
+        parent: its flag counts too, so that one call ends everything started under it.
     """
 
     def __init__(self, parent: Abort | None = None) -> None:

@@ -109,7 +109,7 @@ def unsupported(source: str, what: str) -> UnsupportedModelError:
 
 
 def require_supported_size(shape: ModelShape, source: str) -> None:
-    """Raise :class:`ModelTooLargeError` for a model that is too large for a CPU."""
+    """Raise :class:`ModelTooLargeError` for a model too large for a CPU."""
     if shape.parameters > MAX_PARAMETERS:
         raise ModelTooLargeError(
             f"{source}: a model of {shape.parameters:,} parameters is not supported by the local engine, which takes at "

@@ -37,7 +37,7 @@ def load_base(name: str | Path, dtype: DTypeLike = "float32") -> BaseWeights:
 
     Raises:
         ConfigError: not on this machine, or an architecture that this engine doesn't run.
-        DataError: files that are missing, damaged or hold NaN.
+        DataError: files are missing, damaged or hold NaN.
     """
     from evsys_backend_local.models.load import load_weights
 

@@ -27,7 +27,7 @@ class Buckets(NamedTuple):
 def live_points(
     connection: sa.Connection, series_id: int, attempts: Sequence[Mapping[str, Any]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The steps, int64 and ascending, and the values, float64, of a series; a step that was repeated has its later value."""
+    """The steps, int64 and ascending, and the values, float64, of a series; a repeated step has its later value."""
     query = (
         sa.select(block.c.attempt, block.c.data)
         .where(block.c.series_id == series_id)

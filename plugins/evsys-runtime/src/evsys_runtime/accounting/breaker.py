@@ -212,7 +212,9 @@ class Breaker:
 
 
 class Outages:
-    """The services that are down, as far as the work of one experiment has met them. It belongs to the running event loop."""
+    """The unreachable services, as far as the work of one experiment has met them. It belongs to the running event
+    loop.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -225,7 +227,7 @@ class Outages:
         return any(breaker.is_open for breaker in tuple(self._met))
 
     def reasons(self) -> list[str]:
-        """Why each service that is down is not asked, and until when it is waited for."""
+        """Why each unreachable service is not asked, and until when it is waited for."""
         down = (breaker for breaker in tuple(self._met) if breaker.is_open)
         return [
             f"{breaker.error().message}; no arm is started until it answers, and the experiment ends after "
@@ -246,7 +248,7 @@ class Outages:
             await self._changed.wait()
 
     async def given_up(self) -> ServiceDownError:
-        """Look again after services that are down, and return once one of them stays away for too long."""
+        """Look again after unreachable services, and return once one of them stays away for too long."""
         while True:
             down = [breaker for breaker in tuple(self._met) if breaker.is_open]
             for breaker in down:

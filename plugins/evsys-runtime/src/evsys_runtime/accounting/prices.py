@@ -96,7 +96,7 @@ def load_prices(project_root: Path | None = None) -> PriceList:
         project_root: where a project's `prices.toml` may lie; None looks at no project.
 
     Raises:
-        ConfigError: a file isn't what it should be; all that is wrong with it.
+        ConfigError: a file isn't what it should be; all its faults.
     """
     folders = [cache_root(), *([] if project_root is None else [project_root])]
     models = dict(_read(PACKAGED))

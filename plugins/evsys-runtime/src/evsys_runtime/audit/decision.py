@@ -1,6 +1,6 @@
 """The rules of `docs/reference/conclusion.md`: outcome of an arm, outcome of a claim, verdict.
 
-A p-value that was drawn may lie on either side of the level, so each function gives all outcomes that are possible.
+A drawn p-value may lie on either side of the level, so each function gives all outcomes that are possible.
 """
 
 from __future__ import annotations
@@ -81,10 +81,11 @@ def noise_floor_of(question: Question, runs: int, baseline_runs: int) -> float:
 def claim_outcomes(
     question: Question, test: PairedTest, p: Estimate, family: int, arm_outcomes: Outcomes
 ) -> Outcomes:
-    """The outcomes that a claim about an arm can have: `supported` at the level after correction, `refuted` by its boundary.
+    """The outcomes that a claim about an arm can have: `supported` at the level after correction, `refuted` by its
+    boundary.
 
-    A claim about all arms falls with one, so there refuting is corrected as well. `better` isn't supported of an arm that is held back by the
-    noise floor.
+    A claim about all arms falls with one, so there refuting is corrected as well. `better` isn't supported of an
+    arm held back by the noise floor.
     """
     if on_claimed_side(question.claim, question.margin, test.effect):
         yes, at, shown = p, question.level, "supported"

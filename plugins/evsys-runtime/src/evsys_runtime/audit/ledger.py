@@ -18,7 +18,7 @@ type Tree = Mapping[str, Any]
 
 
 def check_ledger(section: Section, evidence: Evidence) -> None:
-    """Check that the ledger has this look as it was concluded, and every look before it that is still on disk."""
+    """Check that the ledger has this look as it was concluded, and every earlier look still on disk."""
     experiments, own = evidence.folder.parent, evidence.folder.name
     path = _path(experiments)
     if not path.exists():

@@ -43,7 +43,7 @@ type Array = NDArray[np.float64]
 
 @attrs.frozen
 class Estimate:
-    """A p-value, and how far one that was drawn by the record may lie from it; 0 where nothing is drawn."""
+    """A p-value, and how far one drawn by the record may lie from it; 0 where nothing is drawn."""
 
     value: float
     error: float = 0.0

@@ -56,9 +56,10 @@ class _Place:
 
 @attrs.define(eq=False)
 class Aliases:
-    """Finds the canonical names, with the params of the plugins in `registry`. Warns of deprecated names in `report`.
+    """Finds the canonical names, with the params of the plugins in `registry`. Warns of deprecated names in
+    `report`.
 
-    The values of fields that are secret are refused there as well, unless they are `${NAME}`.
+    The values of secret fields are refused there as well, unless they are `${NAME}`.
     """
 
     registry: Registry
@@ -159,7 +160,7 @@ class Aliases:
         return tree if given == matrix else {**tree, "matrix": given}
 
     def _run(self) -> _Place:
-        """Any run of the file: all that is given as one, and what axes put into it that may choose a plugin."""
+        """Any run of the file: everything given as one, and what axes put into it that may choose a plugin."""
         matrix = self._file.get("matrix")
         matrix = matrix if isinstance(matrix, Mapping) else {}
         runs = self._file.get("runs")

@@ -319,7 +319,7 @@ class Arms:
         return self._memo(memo, lambda: _not_offered(needs, algorithm, backend))
 
     def _unusual_options(self, algorithm: _Part | None, model: _Part) -> tuple[str, ...]:
-        """Run options that are set, and that a backend may not know what to do with."""
+        """Run options in use that a backend may not know what to do with."""
         asked = [f"model.{name}" for name in _MODEL_OPTIONS if getattr(model.value, name) is not None]
         if algorithm is not None and algorithm.value is not None:
             asked += [f"algorithm.params.{name}" for name in _LORA_OPTIONS if name in algorithm.value.params]

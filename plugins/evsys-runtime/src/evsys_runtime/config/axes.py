@@ -284,8 +284,8 @@ def touch(a: tuple[Segment, ...], b: tuple[Segment, ...]) -> bool:
 
 
 def each_value(steps: Sequence[Step], axes: Sequence[Axis]) -> Iterator[tuple[int, ...]]:
-    """Arms that together have every value of every axis, one more than there are values to vary: for finding what is
-    wrong with values of a matrix that is too large to look at all of it.
+    """Arms that together have every value of every axis, one more than there are values to vary: for finding what
+    is wrong with values of a matrix too large to check all of it.
     """
     first = [0] * len(axes)
     yield tuple(first)

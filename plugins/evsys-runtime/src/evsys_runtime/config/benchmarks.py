@@ -83,7 +83,7 @@ class Benchmarks:
     _rewards: tuple[float, float] = _ANY_REWARD
 
     def check(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
-        """Report what is wrong with one entry that is at `place` and was made from `tree`."""
+        """Report what is wrong with one entry at `place` and was made from `tree`."""
         for path, hint in later_keys("benchmark", tree, place):
             self.reader.add(path, NOT_YET, hint)
         self._scored, self._rewards = (), _ANY_REWARD

@@ -92,7 +92,7 @@ class Plugins:
         return BuildResult(plugin=plugin, problems=unset)
 
     def named(self, kind: str, name: str, path: str) -> tuple[Problem, ...]:
-        """The problems of a plugin that is only named at `path` and built elsewhere."""
+        """The problems of a plugin only named at `path` and built elsewhere."""
         try:
             self.registry.get(kind, name)
         except PluginError as exc:

@@ -1,7 +1,7 @@
 """YAML 1.2 to a plain tree and a table of positions. Nothing is constructed but mappings, lists, text and numbers.
 
 What a reader can recover from (a key given twice, a tag, a key that isn't text, `.nan`) is collected, so that it is
-reported together with everything else that is wrong; an error that makes the rest unreadable is raised at once.
+reported together with all other faults; an error that makes the rest unreadable is raised at once.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Building one of the former deletes its line.
 
-Plugins that are planned are in `known.json` of core, alongside those that can be installed.
+Planned plugins are in `known.json` of core, alongside those that can be installed.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _targets(segments: tuple[Segment, ...], tree: Mapping[str, Any]) -> list[tup
 
 
 def _axis_key(segments: tuple[Segment, ...], tree: Mapping[str, Any]) -> str:
-    """The key of an axis as the file spells it; an axis that is new gets its dotted path."""
+    """The key of an axis as the file spells it; a new axis gets its dotted path."""
     name = ".".join(map(str, segments))
     meant = axes.run_path(name)
     return next((key for key, path in _axis_paths(tree).items() if path == meant), name)

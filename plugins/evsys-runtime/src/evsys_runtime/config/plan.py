@@ -87,7 +87,7 @@ class CheckpointSelection:
 class ArmConfig:
     """One arm at one repeat, or one `stage` of it there.
 
-    `tree` is the arm as plain values, placeholders unresolved; arms share the parts that are equal, so no one may
+    `tree` is the arm as plain values, placeholders unresolved; arms share equal parts, so no one may
     change it. `digest` is the hash of what makes it this run (not its name and tags, the same for all repeats).
     `seed_override` takes the place of the experiment's `base_seed`. `deterministic` is what the file says, else
     what the backend promises. `after` is the run that has to be complete before this one begins. `purpose` is why

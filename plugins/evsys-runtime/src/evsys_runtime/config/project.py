@@ -27,7 +27,7 @@ NO_PROJECT = "EVSYS_NO_PROJECT"
 
 
 def project_registry() -> Registry:
-    """A registry for one project: all that is installed and what was registered here, but no other project's code."""
+    """A registry for one project: all installed plugins and what was registered here, but no other project's code."""
     here = current_registry()
     registry = Registry()
     for entry in here.entries():

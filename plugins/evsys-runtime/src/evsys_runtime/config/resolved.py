@@ -20,7 +20,7 @@ from evsys_runtime.config.model import AgentConfig, PluginSpec
 __all__ = ["NO_PARAMS", "Resolver"]
 
 NO_PARAMS: Mapping[str, Any] = {}
-"""Of a plugin that is only named; one object, so that it is looked at once."""
+"""Of a plugin only named; one object, so that it is looked at once."""
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -56,7 +56,7 @@ class Resolver:
         return {"kind": entry.qualified, "params": self._params[memo][1]}
 
     def remember(self, kind: str, spec: PluginSpec, plugin: Any) -> None:
-        """Note a plugin that was built from a part of a run already."""
+        """Note a plugin built from a part of a run already."""
         self._built[kind, spec.kind, id(spec.params)] = spec.params, plugin
 
     def built(self, kind: str, spec: PluginSpec) -> Any:

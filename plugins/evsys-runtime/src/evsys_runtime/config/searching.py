@@ -67,7 +67,7 @@ def space_of_matrix(
 
 
 def _refuse_twins(axis: Axis, document: Document, report: Report) -> None:
-    """A choice that is there twice would be two arms that are one."""
+    """A repeated choice would be two arms that are one."""
     seen: set[Any] = set()
     for value, place in zip(axis.values, axis.places, strict=True) if axis.scale is None else ():
         key = (

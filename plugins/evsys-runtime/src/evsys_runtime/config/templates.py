@@ -34,7 +34,7 @@ class Template:
 
     @classmethod
     def of(cls, registry: Registry, kind: str, name: str, built: Any) -> Template | None:
-        """The template of a plugin that was built once, None where its params must be read as a whole."""
+        """The template of a plugin built once, None where its params must be read as a whole."""
         config: type = type(getattr(built, "config", None))
         if (
             config is not registry.config_of(kind, name)

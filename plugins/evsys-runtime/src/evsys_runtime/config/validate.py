@@ -1,7 +1,7 @@
-"""The only entrance: an experiment file to a `Plan`, or all that is wrong with it at once.
+"""The only entrance: an experiment file to a `Plan`, or all its faults at once.
 
-Nothing is trained, downloaded or paid for here: the file is read, expanded and structured, its plugins are built, and the
-files that it names are looked at.
+Nothing is trained, downloaded or paid for here: the file is read, expanded and structured, its plugins are built,
+and the files that it names are looked at.
 """
 
 from __future__ import annotations

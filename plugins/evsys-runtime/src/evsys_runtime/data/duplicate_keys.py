@@ -44,7 +44,7 @@ def _allows_space(raw: bytes) -> bool:
 
 
 def _keys(value: Mapping[str, Any]) -> int:
-    """Keys of an object and of all that are in it."""
+    """Keys of an object and of everything in it."""
     count = len(value)
     for item in value.values():
         kind = type(item)

@@ -29,7 +29,7 @@ of one of these. It raises `StoreError` when the store can't be reached and noth
 
 @attrs.define(kw_only=True)
 class Source:
-    """Rows before any transform, with how to name them. `pulled` is the folder of rows that were pulled from a store."""
+    """Rows before any transform, with how to name them. `pulled` is the folder of rows pulled from a store."""
 
     rows: Iterable[Mapping[str, Any]]
     report: ReadReport
@@ -85,7 +85,7 @@ def load_dataset(
         limit: stop after this many rows (a preview).
         resolve: puts in what the params of transforms only name, such as `${NAME}`; the lineage keeps them as written.
         check_mutation: find transforms that change the rows they are given.
-        follow: gets a function that counts the rows that were moved so far, to be called at any time, from any thread.
+        follow: gets a function that counts the rows moved so far, to be called at any time, from any thread.
 
     Raises:
         ConfigError: the block names no source, or one that can't be used.

@@ -76,7 +76,7 @@ def chat_row(
     tools: tuple[Mapping[str, Any], ...] = (),
     rejected: tuple[Message, ...] | None = None,
 ) -> ChatMessagesRow:
-    """A `ChatMessagesRow` of values that were checked already."""
+    """A `ChatMessagesRow` of checked values."""
     twin = _ChatTwin(messages, metadata, row_id)
     if tools:
         twin.tools = tools

@@ -69,7 +69,7 @@ def read_native(folder: Path, task_id: str | None = None) -> NativeTask:
         task_id: its id; by default the folder's name.
 
     Raises:
-        TaskProblem: the first thing that is wrong with it.
+        TaskProblem: its first fault.
     """
     if not folder.is_dir():
         raise TaskProblem("there is no such folder", folder)

@@ -160,7 +160,7 @@ def nearly_equal_pairs(outlines: Sequence[Outline]) -> Iterator[tuple[int, int]]
 
 
 def _spellings(word: str) -> set[str]:
-    """Keys of which words share one if they are equal or differ by one letter that is wrong, missing, added or swapped."""
+    """Keys of which words share one if they are equal or differ by one letter: wrong, missing, added or swapped."""
     if len(word) < _MISSPELT:
         return {word}
     return {word, *(word[:at] + word[at + 1 :] for at in range(len(word)))}
@@ -195,7 +195,7 @@ def _misspelt(some: Set[str], others: Set[str]) -> int:
 
 
 def _differ_by_one_letter(one: str, other: str) -> bool:
-    """Whether words of enough letters differ by one letter that is wrong, missing or swapped with the next."""
+    """Whether words of enough letters differ by one letter: wrong, missing or swapped with the next."""
     if min(len(one), len(other)) < _MISSPELT or abs(len(one) - len(other)) > 1:
         return False
     at = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)

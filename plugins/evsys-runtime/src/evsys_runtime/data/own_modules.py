@@ -299,7 +299,7 @@ def imports_made(inside: Iterable[ast.AST], package: str) -> Iterator[tuple[str,
 
 
 def names_read(inside: Iterable[ast.AST]) -> set[str]:
-    """Names that are read anywhere in here."""
+    """Names read anywhere in here."""
     return {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 

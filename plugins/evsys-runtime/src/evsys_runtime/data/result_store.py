@@ -227,7 +227,7 @@ class ResultStore:
         return gone
 
     def _make_room(self, database: sqlite3.Connection, writing: str) -> None:
-        """Let the scorings go that were of no use for the longest time, but for the one that is being written."""
+        """Let the least recently used evaluations go, but for the one that is being written."""
         [total] = database.execute("SELECT COALESCE(SUM(size), 0) FROM scorings").fetchone()
         if total <= self._most_bytes:
             return

@@ -1,9 +1,8 @@
-"""A project's data by name or id, looked for and never written: in its own folders, then among what was pulled before.
+"""A project's data by name or id, looked for and never written: in its own folders, then among what was pulled
+before.
 
-```
-data/datasets/<name>/v<N>/{train,test}.jsonl     data/{benchmark,validation}/<name>/tasks.jsonl
-.evsys/cache/{datasets,benchmarks}/              what was pulled, or made; one user's own for a project that is read-only
-```
+``` data/datasets/<name>/v<N>/{train,test}.jsonl data/{benchmark,validation}/<name>/tasks.jsonl
+.evsys/cache/{datasets,benchmarks}/ what was pulled, or made; one user's own for a read-only project ```
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class TaskIndex:
 
     Attributes:
         starts: where the words of each task begin, and, at the end, their number.
-        short, long: 1 at each place where an n-gram of `SHORT` or `LONG` words starts that is looked for.
+        short, long: 1 at each place where an n-gram of `SHORT` or `LONG` words starts.
         places: the first `SHORT` words of these to the places where they start.
         pieces: the runs of `PHRASE` words that these first words hold.
         questions: texts that tasks consist of, by their words.

@@ -62,8 +62,9 @@ _LOOKS_LIKE = {
 }  # fmt: skip
 """Characters in lower case by the Latin letter or the sign that they are mistaken for, in one case or the other.
 
-A selection of Unicode Technical Standard 39, "confusables", for Cyrillic, Greek, Armenian and Latin. It makes few texts equal that aren't:
-a text in one of these scripts is changed as a whole, and compared with texts that are changed likewise.
+A selection of Unicode Technical Standard 39, "confusables", for Cyrillic, Greek, Armenian and Latin. It makes few
+texts equal that aren't: a text in one of these scripts is changed as a whole, and compared with texts changed
+likewise.
 """
 
 _LETTERS = {ord(other): letter for letter, others in _LOOKS_LIKE.items() for other in others}

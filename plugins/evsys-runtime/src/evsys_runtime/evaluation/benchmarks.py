@@ -196,7 +196,7 @@ def bind_benchmark(
     """Bind an entry to tasks read already; see `load_benchmark`.
 
     Raises:
-        ConfigError: everything that is wrong, at once.
+        ConfigError: all faults at once.
     """
     scored = tuple(limit_tasks(tasks, entry.limit, entry.limit_by, entry.breakdown_keys))
     entry = with_clients(entry, registry)

@@ -453,7 +453,7 @@ class Evaluator:
     def _cut_off(
         self, benchmark: BoundBenchmark, result: EvaluationResult, by: asyncio.CancelledError
     ) -> None:
-        """Keep what a scoring came to that is cancelled; the cancellation continues in any case."""
+        """Keep what a cancelled evaluation came to; the cancellation continues in any case."""
         try:
             self._keep(benchmark, result)
         except StoreError as error:

@@ -82,7 +82,7 @@ class RecordingModel:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all that was asked, for another attempt at the rollout."""
+        """Forget all requests, for another attempt at the rollout."""
         shared = self._shared
         # A subclass has ways of its own, and is left to them.
         own = type(shared) is PolicyClient

@@ -278,7 +278,7 @@ def _is_whole(rollout: Rollout) -> bool:
 
 
 def _replaying(policy: Policy, known: Mapping[tuple[str, int], Rollout]) -> Policy:
-    """The policy, which for rollouts that are known calls neither agent nor verifier."""
+    """The policy, which for known rollouts calls neither agent nor verifier."""
 
     async def verify(task: HarborTask, rollout: Rollout) -> Score | NoScore:
         found = known.get((task.task_id, rollout.sample_index))

@@ -29,7 +29,7 @@ __all__ = ["TrainingRollouts"]
 class TrainingRollouts:
     """A core `Rollouts`.
 
-    Rollouts that were cut short, ran out of time or failed are yielded like all others, and continue record, in a thread: to
+    Rollouts cut short, ran out of time or failed are yielded like all others, and continue record, in a thread: to
     write thousands of tokens takes longer than to take them.
 
     Args:

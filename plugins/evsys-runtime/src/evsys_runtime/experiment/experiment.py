@@ -374,7 +374,7 @@ class Experiment:
             )
 
     async def _leaks(self) -> Sequence[str]:
-        """Warnings of benchmark tasks among the rows that are about to be trained on, and of columns that tasks leave out."""
+        """Warnings of benchmark tasks among the rows about to be trained on, and of columns that tasks leave out."""
         if self.options.train_fn is not None:  # what it trains on isn't known
             return ()
         async with self._time_limit("training rows are searched for benchmark tasks", "data", "benchmark"):

@@ -24,7 +24,7 @@ from evsys_runtime.experiment.supervision.blocking import loop_watched
 __all__ = ["DRAIN_SECONDS", "NOTICE_SECONDS", "run_arms"]
 
 DRAIN_SECONDS = 120.0
-"""How long arms that are cancelled may take to end: longer than their scorings and their backend's teardown may."""
+"""How long cancelled arms may take to end: longer than their scorings and their backend's teardown may."""
 
 
 NOTICE_SECONDS = 25.0

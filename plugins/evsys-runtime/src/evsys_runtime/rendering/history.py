@@ -137,7 +137,7 @@ class HistoryRenderer:
         return prompt
 
     def answered(self, completion: Completion) -> None:
-        """Note an answer to a prompt that was rendered here: the message as the agent gets it, and its tokens."""
+        """Note an answer to a prompt rendered here: the message as the agent gets it, and its tokens."""
         prompt = completion.prompt_tokens
         asked = next((asked for asked in reversed(self._asked) if asked.prompt is prompt), None)
         if asked is not None and asked.messages and completion.tokens:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["KeyCheck", "WrongKeys"]
 
 FREE = 3
-"""Wrong keys in a row answered at once: a client that was set up wrongly sees why without a wait."""
+"""Wrong keys in a row answered at once: a wrongly configured client sees why without a wait."""
 
 LONGEST_DELAY = 5.0
 FORGET_SECONDS = 300.0

@@ -57,7 +57,7 @@ def messages_from_wire(values: object, param: str = "messages") -> tuple[Message
     """The messages of a request.
 
     Raises:
-        WireError: the first thing that is wrong.
+        WireError: the first fault.
     """
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
         raise WireError("must be a list of at least one message", param)
@@ -68,7 +68,7 @@ def message_from_wire(value: object, param: str = "message") -> Message:
     """One message of a request or an answer. Arguments of tool calls that aren't a JSON object stay text.
 
     Raises:
-        WireError: the first thing that is wrong.
+        WireError: the first fault.
     """
     if not isinstance(value, Mapping):
         raise WireError("must be an object with `role` and `content`", param)

@@ -106,7 +106,7 @@ def read_request(body: Mapping[str, Any]) -> ChatRequest:
     """The request that a body is.
 
     Raises:
-        ApiError: the first thing that is wrong, named by its parameter.
+        ApiError: the first fault, named by its parameter.
     """
     model = _model(body, _NEUTRAL)
     try:
@@ -135,7 +135,7 @@ def read_text_request(body: Mapping[str, Any]) -> TextRequest:
     """The request for completions of plain texts that a body is.
 
     Raises:
-        ApiError: the first thing that is wrong, named by its parameter.
+        ApiError: the first fault, named by its parameter.
     """
     model = _model(body, _NEUTRAL_OF_TEXTS)
     echo = _flag(body, "echo")

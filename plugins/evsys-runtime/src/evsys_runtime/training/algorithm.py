@@ -84,7 +84,7 @@ class BaseAlgorithm:
     # --- what it trains -------------------------------------------------------------------------------------------
 
     def lora(self) -> LoraSpec:
-        """The adapter that is trained."""
+        """The trained adapter."""
         return lora_spec(self.config)
 
     def validate_model(self, model: ModelSpec) -> Iterable[str]:
@@ -93,7 +93,7 @@ class BaseAlgorithm:
             yield _unknown_rate(model.name)
 
     def validate_roles(self, model: ModelSpec, roles: Mapping[str, ModelSpec]) -> Iterable[str]:
-        """The problems of second models that are known beforehand. Token by token they are compared with the
+        """The problems of second models known beforehand. Token by token they are compared with the
         trained model.
         """
         from evsys_runtime.training.roles import same_tokenizers

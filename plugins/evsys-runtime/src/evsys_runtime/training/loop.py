@@ -490,7 +490,7 @@ class TrainingLoop:
             self.ctx.log.warning("training.odd", what=message)
 
     async def _drop_ahead(self) -> None:
-        """Give up what no one wants any more: a batch that is being made, a submitted step."""
+        """Give up what no one wants any more: a batch in the making, a submitted step."""
         behind, self._behind = self._behind, None
         ahead, self._ahead = self._ahead, None
         for task in (behind, ahead):

@@ -139,7 +139,7 @@ def resolve_steps(params: Any, rows: int) -> tuple[int, int | None]:
 
 
 def lora_spec(params: Any) -> LoraSpec:
-    """The adapter that is trained."""
+    """The trained adapter."""
     modules = params.target_modules
     return LoraSpec(
         rank=params.lora_rank,

@@ -26,7 +26,7 @@ SAMPLE_TOKENS = 1_000_000
 """A sample of rows ends with the row that reaches so many tokens."""
 
 MAX_TOKENS_KEPT = 2_000_000
-"""Tokens that are kept rendered, 12 bytes each."""
+"""Rendered tokens kept, 12 bytes each."""
 
 
 class Rendered(Protocol):

@@ -1,4 +1,4 @@
-"""Warnings that are counted: each text once, with how often it was given."""
+"""Counted warnings: each text once, with how often it was given."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def integer(field: int, value: int) -> bytes:
 
 
 def boolean(field: int, value: bool) -> bytes:
-    """A field that is true, or left out."""
+    """A true field, or left out."""
     return integer(field, int(value))
 
 

@@ -68,7 +68,7 @@ class Output:
 def read_address(body: bytes) -> tuple[str, int] | None:
     """Whose request a body is and its sequence id, as far as its beginning says; None where that can't be read.
 
-    A request that is refused still takes its place in the order, so these are read even if the rest is damaged or cut off.
+    A refused request still takes its place in the order, so these are read even if the rest is damaged or cut off.
     """
     model_id, seq_id = "", 0
     try:

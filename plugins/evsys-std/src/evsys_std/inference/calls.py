@@ -88,7 +88,7 @@ class Service:
         url: where requests go.
         key: sent as a bearer token; it appears in no message.
         limiter: what bounds the calls.
-        breaker: keeps calls from a service that is down.
+        breaker: keeps calls from an unreachable service.
         max_retries: attempts after the first.
         timeout_seconds: longest time of a call, with all its attempts and waits.
     """

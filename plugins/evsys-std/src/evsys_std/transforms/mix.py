@@ -41,7 +41,7 @@ class MixSource:
 class Mix:
     """Puts rows of other files between the rows, each source in a random order and at its ratio.
 
-    A ratio of 0.25 adds a row for every four on average. A source that is used up begins again in another order.
+    A ratio of 0.25 adds a row for every four on average. An exhausted source begins again in another order.
     Sources wait like the rows of `shuffle` do: in memory while they are few, in a file once they are many.
     """
 

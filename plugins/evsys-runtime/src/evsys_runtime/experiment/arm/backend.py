@@ -45,7 +45,7 @@ class ArmBackend:
 
     @asynccontextmanager
     async def client(self, model: ModelSpec, start: Checkpoint | None) -> AsyncIterator[TrainingClient]:
-        """A model that is ready to be trained and sampled, torn down after the block, however that ends.
+        """A model ready to be trained and sampled, torn down after the block, however that ends.
 
         Args:
             model: what is trained.
@@ -138,7 +138,7 @@ async def prepare_client(
     log: Log,
     warnings: list[str],
 ) -> AsyncIterator[TrainingClient]:
-    """A model that is ready, torn down after the block, however that ends.
+    """A prepared model, torn down after the block, however that ends.
 
     Args:
         backend: whose model it is.

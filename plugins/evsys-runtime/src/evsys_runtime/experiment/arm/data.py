@@ -55,7 +55,7 @@ def rows_of(
         session: whose arm it is.
         arm: its data, its seed.
         shape: of the rows.
-        directory: the run's folder; rows that are too many for memory lie in it.
+        directory: the run's folder; rows too many for memory lie in it.
         pull: gets stored data, the session's own by default.
         follow: as of `load_dataset`.
 

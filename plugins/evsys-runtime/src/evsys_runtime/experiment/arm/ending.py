@@ -88,8 +88,8 @@ async def end(attempt: ArmAttempt, result: RunResult, seconds: float) -> RunResu
 
 
 async def record_interruption(attempt: ArmAttempt, seconds: float) -> None:
-    """The same for an arm that is cut off. Its record is written before anything is awaited; its listeners have a few seconds, or
-    none where Ctrl-C came again.
+    """The same for an interrupted arm. Its record is written before anything is awaited; its listeners have a few
+    seconds, or none where Ctrl-C came again.
     """
     if interruption().times > 1:
         finish(attempt, interruption_result(attempt), seconds)

@@ -159,7 +159,7 @@ class ArmEvaluations:
     ) -> None:
         """Score the weights that the client has on these entries, or on all, and wait for every scoring.
 
-        Of a `result` that is complete the scores come through the client that an injected `inference_factory` makes for it.
+        Of a complete `result` the scores come through the client that an injected `inference_factory` makes for it.
         """
         factory, through = self.session.options.inference_factory, None
         try:

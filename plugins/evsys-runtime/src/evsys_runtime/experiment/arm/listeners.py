@@ -19,7 +19,7 @@ class Listening:
 
     An attempt that goes back behind a collapse is replaced by another one, which has listeners of its own once its
     model is loaded. Until then these stay: if that fails, they are notified of the run's end. `left` is the result
-    of an attempt that is going to be replaced.
+    of an attempt about to be replaced.
     """
 
     hooks: HookManager = attrs.field(factory=HookManager)

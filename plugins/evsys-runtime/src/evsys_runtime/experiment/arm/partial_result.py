@@ -12,7 +12,7 @@ __all__ = ["partial_result"]
 
 
 def partial_result(record: RunRecord, status: Status) -> RunResult:
-    """The steps that are done, the metrics of the last one, tokens and seconds of all, and the last checkpoint.
+    """The completed steps, the metrics of the last one, tokens and seconds of all, and the last checkpoint.
 
     Raises:
         StoreError: the record can't be read.
@@ -40,7 +40,7 @@ def partial_result(record: RunRecord, status: Status) -> RunResult:
 
 
 def _last_step(record: RunRecord) -> tuple[int, float]:
-    """The last step that is done, and the seconds between the intent of each step and its end."""
+    """The last completed step, and the seconds between the intent of each step and its end."""
     steps, seconds = 0, 0.0
     begun: dict[int, datetime] = {}
     ended: datetime | None = None

@@ -44,7 +44,7 @@ def run_context(
         attempt: its number.
         model: what is trained.
         data: the rows.
-        roles: the accounts of the second models, which continue from the checkpoint that is taken up.
+        roles: the accounts of the second models, which continue from the checkpoint to start from.
         **parts: the other fields of the context: clients, hooks, log, evaluator, rollouts, budget and signals.
     """
     restored = taken.restored

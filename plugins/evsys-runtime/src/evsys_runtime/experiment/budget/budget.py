@@ -25,7 +25,7 @@ WARN_AT = 0.8
 """The part of a limit from which on it is warned of."""
 
 KEEP_SECONDS = 5.0
-"""After so long what was spent meanwhile continues record; a process that is killed forgets no more than that."""
+"""After so long what was spent meanwhile continues record; a killed process forgets no more than that."""
 
 WAIT: Final = object()
 """An arm may start once others have settled what they reserved."""
@@ -178,7 +178,7 @@ class ExperimentBudget:
 
         Args:
             run_id: the run.
-            steps: optimiser steps that are still to be made, where known before the data is.
+            steps: optimiser steps still to be made, where known before the data is.
         """
         account = self._accounts.get(run_id)
         need = self._need(account, steps)
@@ -194,8 +194,8 @@ class ExperimentBudget:
         return ArmBudget(self, run_id)
 
     def pays_for(self, runs: int, steps: int | None, *, scored: int = 0) -> bool:
-        """Whether so many further runs would be paid for that take so many steps each, and so many that are
-        `scored` alone, alongside those under way.
+        """Whether so many further runs would be paid for that take so many steps each, and so many `scored` alone,
+        alongside those under way.
 
         What was cut off and made again doesn't count here, so that an experiment that was killed decides as if it
         hadn't been. It counts where a run is to start: then what is spent is spent.
@@ -343,7 +343,7 @@ class ExperimentBudget:
         return float(limit)
 
     def limits_below_spending(self, before: Mapping[str, Any]) -> list[str]:
-        """The limits that are set again, against those `before`, to less than is spent already."""
+        """The limits set again, against those `before`, to less than is spent already."""
         limits = attrs.asdict(self.limits)
         return [
             name
@@ -402,7 +402,7 @@ class ArmBudget:
         self._whole.settle(self._run_id, status)
 
     def evsys_run_started(self, ctx: RunContext, total_steps: int | None) -> None:
-        """A hook: reserve the steps that are to come."""
+        """A hook: reserve the coming steps."""
         if total_steps is not None:
             restored = ctx.checkpoints.restored
             self._whole.expect(self._run_id, total_steps - (restored.step if restored is not None else 0))

@@ -19,7 +19,7 @@ _ROWS = "data.rows"
 """The key of the rows' hash among the differences."""
 
 MOST_OF_ARM = 3
-"""Neighbours of one arm that are reported."""
+"""Reported neighbours of one arm."""
 
 
 def neighbours(

@@ -267,7 +267,7 @@ class ComparedMetric:
 
 @attrs.frozen(kw_only=True)
 class ComparedArms:
-    """Two arms that are set side by side, and where their configs differ."""
+    """Two arms set side by side, and where their configs differ."""
 
     one: str
     other: str

@@ -156,7 +156,7 @@ def _differences(
 def _error(comparison: Comparison, family: int) -> float | None:
     """The standard error of a comparison of models, one of so many; None where it isn't known.
 
-    If hardly a task differs, the error that was estimated is not evidence, and the width of the interval says more.
+    If hardly a task differs, the estimated error is not evidence, and the width of the interval says more.
     """
     low, high = comparison.low, comparison.high
     if comparison.claim != "checkpoint" or not comparison.n_tasks or low is None or high is None:

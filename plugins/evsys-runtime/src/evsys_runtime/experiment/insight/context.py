@@ -39,7 +39,7 @@ _NONE = "none"
 
 
 def context_of(index: Index, project: Path) -> Whole:
-    """All that is known, in the order of its use, however long.
+    """All knowledge, in the order of its use, however long.
 
     Args:
         index: of the experiments on record, as of now.

@@ -63,7 +63,7 @@ def _trains(run: Mapping[str, Any]) -> tuple[Any, ...]:
 
 @attrs.frozen(kw_only=True)
 class PastScoring:
-    """A scoring of the same tasks that was completed."""
+    """A completed evaluation of the same tasks."""
 
     arm: PastArm
     run: PastRun

@@ -162,7 +162,7 @@ class _Planner:
             )
 
     def to_vary(self) -> Iterator[NextStep]:
-        """Levers of the best recipe that nothing on record has moved; of the best one that was refuted where none is better."""
+        """Levers of the best recipe that nothing on record has moved; of the best refuted one where none is better."""
         better = [*self.supported, *self.candidates, *self.open]
         for past, arm in list(self._name_arms(self.supported or ([] if better else self.refuted)))[:1]:
             numbers = self.known.configs.get((past.experiment_id, arm))

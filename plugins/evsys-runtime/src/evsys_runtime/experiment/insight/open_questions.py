@@ -13,7 +13,7 @@ from evsys_runtime.experiment.insight.failures import BAD
 __all__ = ["Unanswered", "unanswered_hypotheses"]
 
 MOST = 5
-"""Hypotheses that are listed, the newest first."""
+"""Listed hypotheses, the newest first."""
 
 _PASSING = frozenset({"ServiceUnavailableError", "StalledError", "RateLimitError", "TimeoutError"})
 """Errors that may be gone at the next try."""

@@ -18,7 +18,7 @@ BYTES_OF_TOKEN = 4
 """Bytes of UTF-8 counted as one token: what tokenizers make of English and JSON, about."""
 
 _FOR_NOTES = 160
-"""Bytes that are kept free for what is said of the rest."""
+"""Bytes kept free for what is said of the rest."""
 
 _FOR_COUNTS = 20
 """The same once most of it is there."""
@@ -32,7 +32,7 @@ type Place = tuple[str, int]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Whole:
-    """All that is known, however long: `head` without sections, and these in few words and in all."""
+    """All knowledge, however long: `head` without sections, and these in few words and in all."""
 
     head: Context
     sections: Mapping[str, Entries]

@@ -14,7 +14,7 @@ from evsys_runtime.experiment.insight.results import Region
 __all__ = ["Neighbour", "TriedArm", "untried_neighbours"]
 
 GAP = 4.0
-"""Two values that are further apart than by this factor leave room for one between them."""
+"""Two values further apart than by this factor leave room for one between them."""
 
 MOST_STEP = 4.0
 """The furthest step beyond an edge, as a factor."""
@@ -118,7 +118,7 @@ def _edges(winner: Mapping[str, str], path: str, regions: Iterable[Region]) -> I
 def _neighbouring_values(
     best: float, others: Mapping[float, bool], swept: Set[float]
 ) -> Iterator[tuple[float, str]]:
-    """Values to try around the best of a sweep, with all that were tried and whether they failed."""
+    """Values to try around the best of a sweep, with all tried ones and whether they failed."""
     below = [value for value in others if value < best]
     above = [value for value in others if value > best]
     if below and not above and min(swept) < best:

@@ -179,7 +179,7 @@ def _evidence(results: Sequence[ArmResult]) -> str:
 
 
 def _under_way(experiments: Path, ledger: LookLedger) -> list[str]:
-    """The experiments with scores without a look, so far, that are still running."""
+    """The experiments with scores without a look, so far, still running."""
     folders = (experiments / line.experiment_id for line in ledger.scored)
     return [each.name for each in folders if each.is_dir() and ExperimentLock(each).holder() is not None]
 

@@ -60,8 +60,8 @@ def deviation_on_record(
 ) -> RunDeviation | None:
     """How far runs of recipes similar to some differ; None where too few are on record.
 
-    Similar recipes train the same model by the same algorithm on the same backend and were scored by the same metric on the same tasks with as
-    many samples, in experiments that are reliable.
+    Similar recipes train the same model by the same algorithm on the same backend and were scored by the same
+    metric on the same tasks with as many samples, in reliable experiments.
 
     Args:
         evidence: what is on record.

@@ -62,7 +62,7 @@ def resume_session(
     """Take an experiment up again, as far as that is reading; blocking. Call it with the record's lock held.
 
     Returns:
-        The session, in which runs that are done have their results; None where nothing is left to do.
+        The session, in which completed runs have their results; None where nothing is left to do.
 
     Raises:
         ConfigError: something that its results depend on has changed, or a limit is set below what is spent.

@@ -100,7 +100,7 @@ class Searching:
         return made
 
     def arms(self, plan: Plan, proposal: Mapping[str, Any]) -> Sequence[ArmConfig]:
-        """The runs of a proposal: the arm at each repeat; none of one that was refused."""
+        """The runs of a proposal: the arm at each repeat; none of a refused one."""
         if "refused" in proposal:
             return ()
         return self.planned.arms(self.planned.tree(proposal["values"]), proposal["name"])
@@ -289,7 +289,7 @@ def _outcome(results: Sequence[ArmResult | None], success: SuccessMetric | None)
 
 
 def _counts(result: ArmResult, success: SuccessMetric | None) -> bool:
-    """Whether a run came to a score, as far as its end tells; one that was stopped on request may have none."""
+    """Whether a run came to a score, as far as its end tells; one stopped on request may have none."""
     return result.status == "completed" or (
         result.status == "stopped" and oriented_score(result, success) is not None
     )

@@ -64,10 +64,11 @@ class BenchmarkKeys(TypedDict, total=False):
 class Benchmark:
     """An entry of `metadata.benchmark`, in Python.
 
-    `score` scores a model client on it. `Experiment(cfg, benchmark=...)` scores the arms on it, in place of the file's entries.
+    `score` scores a model client on it. `Experiment(cfg, benchmark=...)` scores the arms on it, in place of the
+    file's entries.
 
     Args:
-        name: label of the entry; alone, also the name that is looked up.
+        name: label of the entry; alone, also the name looked up.
         root: the project that its `path` or name is looked up in; by default the experiment's, or that of the working directory.
         **keys: the other keys of an entry, such as `path`, `metrics` and `num_samples`.
 

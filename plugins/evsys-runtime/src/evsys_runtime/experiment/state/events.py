@@ -26,7 +26,7 @@ class EventWriter:
         self._log = log
 
     def evsys_experiment_started(self, experiment_id: str, directory: Path, arms: Sequence[str]) -> None:
-        """The runs that are to come."""
+        """The coming runs."""
         self._log.append("experiment.started", runs=list(arms))
 
     def evsys_data_prepared(self, ctx: RunContext, rows: int, dropped: Mapping[str, int]) -> None:

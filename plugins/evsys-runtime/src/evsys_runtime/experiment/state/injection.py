@@ -167,7 +167,7 @@ class RunningExperiment:
         return await self.train()
 
     async def end(self) -> None:
-        """Cancel what a `train_fn` that was left behind still has running in the loop."""
+        """Cancel what an abandoned `train_fn` still has running in the loop."""
         left = {task for task in self.tasks if not task.done() and task is not asyncio.current_task()}
         for task in left:
             task.cancel()

@@ -65,7 +65,7 @@ def shows_progress(registry: Registry) -> bool:
 
 
 def ambient_listeners(registry: Registry) -> tuple[HookManager, list[str]]:
-    """The listeners that installed plugins bring, and a warning for each that is broken: no experiment asked for it."""
+    """The listeners that installed plugins bring, and a warning for each broken one: no experiment asked for it."""
     hooks, broken = HookManager(), []
     for entry in registry.entries("plugin"):
         try:

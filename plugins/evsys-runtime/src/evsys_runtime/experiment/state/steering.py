@@ -14,7 +14,7 @@ from evsys.types import StopFlag
 __all__ = ["STOPPED", "Steering", "reason_of", "requested_stops"]
 
 STOPPED = "stopped on request"
-"""How the reason of a stop begins that was requested from outside."""
+"""How the reason of a stop requested from outside begins."""
 
 
 @attrs.define(kw_only=True, eq=False)

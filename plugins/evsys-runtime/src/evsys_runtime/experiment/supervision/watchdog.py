@@ -274,7 +274,7 @@ class Watchdog:
 
 
 def watchdog_of(record: RunRecord, settings: WatchdogConfig, log: Log) -> Watchdog:
-    """The watchdog of a run that is recorded there; whatever continues record is a sign of life as well."""
+    """The watchdog of a run recorded there; whatever continues record is a sign of life as well."""
 
     def keep(text: str) -> None:
         with suppress(StoreError):  # a full disk must not keep the watchdog from ending what hangs

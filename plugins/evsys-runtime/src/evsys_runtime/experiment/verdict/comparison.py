@@ -301,7 +301,7 @@ def _matrix(score: ArmScore, tasks: Sequence[str]) -> NDArray[np.float64]:
 
 
 def missing_repeats(compared: ComparedArm) -> str | None:
-    """Repeats without a score: those that are left may be the lucky ones. None where there are none."""
+    """Repeats without a score: the remaining ones may be the lucky ones. None where there are none."""
     for score in (compared.arm, compared.base):
         if len(score.runs) < score.planned:
             return f"only {len(score.runs)} of {score.planned} repeats of {score.arm} have a score"

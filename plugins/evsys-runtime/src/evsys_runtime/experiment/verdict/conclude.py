@@ -65,7 +65,7 @@ def conclude(
     Args:
         question: None when the experiment names nothing to decide by.
         results: every arm at every reached repeat, failed ones included.
-        planned: how many repeats of each arm that is compared were planned; by default those in `results`. An arm
+        planned: how many repeats of each compared arm were planned; by default those in `results`. An arm
             that was never reached counts in every correction.
         warnings: what weakens the conclusion, found on the way.
         flagged: tasks of the benchmark that decides among training rows; the verdict is then given without
@@ -139,7 +139,7 @@ def conclude(
 def _compared_arms(
     question: Question, results: Sequence[ArmResult], planned: Mapping[str, int] | None
 ) -> int:
-    """How many arms are compared, those that were never reached included."""
+    """How many arms are compared, including those never reached."""
     if question.contrast is not None:
         return 1
     names = {*(planned or ()), *(result.arm for result in results if result.purpose == "candidate")}

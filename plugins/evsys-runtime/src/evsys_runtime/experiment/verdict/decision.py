@@ -41,7 +41,7 @@ def verdict_of(
     Args:
         question: what is asked.
         comparisons: each arm against the baseline.
-        compared: the statistics behind them; an arm that is invalid counts as unscored alongside others that aren't.
+        compared: the statistics behind them; an invalid arm counts as unscored alongside others that aren't.
         claims: what holds of each arm.
         trained: the score of each arm.
     """

@@ -9,7 +9,7 @@ __all__ = ["early_ends"]
 
 
 def early_ends(result: ExperimentResult) -> list[str]:
-    """A line a run that was ended early: at which step, and why. Empty for a dry run, in which all are."""
+    """A line for each run ended early: at which step, and why. Empty for a dry run, in which all are."""
     return [
         f"{arm.run_id} ended at step {arm.run.steps}: {arm.run.stop_reason}"
         for arm in result.arms

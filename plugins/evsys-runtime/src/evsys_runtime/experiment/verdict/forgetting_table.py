@@ -11,9 +11,10 @@ __all__ = ["forgetting_lines", "forgetting_table"]
 
 
 def forgetting_table(found: Forgetting) -> Table:
-    """A line a benchmark, a column a stage; the score right after a benchmark's own stage is in brackets. `change` is the difference of the
-    last score and that one, with its interval. A number that isn't of all seeds says of how many: those that are left may be the ones
-    that forgot least. Records from before there were differences have `kept`, the ratio.
+    """A line a benchmark, a column a stage; the score right after a benchmark's own stage is in brackets. `change`
+    is the difference of the last score and that one, with its interval. A number that isn't of all seeds says of
+    how many: the remaining ones may be the ones that forgot least. Records from before there were differences have
+    `kept`, the ratio.
     """
     rows = []
     for place, benchmark in enumerate(found.benchmarks):

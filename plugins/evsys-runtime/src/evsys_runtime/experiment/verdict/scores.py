@@ -242,7 +242,8 @@ def arm_score(
     left_out: Set[str] = frozenset(),
     padding: Padding | None = None,
 ) -> ArmScore:
-    """The trained score of an arm over its repeats, without the tasks `left_out`: by `final_scoring`, never the best one that was seen.
+    """The trained score of an arm over its repeats, without the tasks `left_out`: by `final_scoring`, never the
+    best one seen.
 
     With a `padding` missing samples have a reward.
     """

@@ -17,7 +17,7 @@ from evsys_stats.power import detectable, runs_to_show, tasks_to_show
 __all__ = ["EFFECTS", "Costs", "amounts", "settling_curve"]
 
 EFFECTS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
-"""Effects that a curve has points at, as shares of the largest difference that is possible."""
+"""Effects that a curve has points at, as shares of the largest possible difference."""
 
 _FINER = (0.5, 0.25)
 """Shares of the smallest detectable effect that replace `EFFECTS` if the design detects them all."""
