@@ -31,9 +31,7 @@ SLOW_SECONDS = 2.0
 """CPU time of an import reported while it lasts. Not wall time, which on a loaded machine is long for any import."""
 
 SILENT_SECONDS = 15.0
-"""Wall time after which an import is reported regardless of its cause: one that waits, for the network say, takes
-no CPU time.
-"""
+"""Wall time after which an import is reported in any case: one that waits for the network takes no CPU time."""
 
 _LOOK_SECONDS = 0.25
 
