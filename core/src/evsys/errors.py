@@ -208,9 +208,7 @@ _BOUNDARIES: dict[str, type[EvsysError]] = {
 
 
 PLUGIN_FAILURES: tuple[type[BaseException], ...] = (Exception, SystemExit)
-"""Exceptions from plugin code that count as the plugin's failure: a plugin that calls `sys.exit()` must not end the
-process silently. Cancellation and Ctrl-C don't count.
-"""
+"""Exceptions from plugin code that are its failure, `sys.exit()` included; cancellation and Ctrl-C are not."""
 
 
 _entered: ContextVar[tuple[str, str] | None] = ContextVar("evsys_boundary", default=None)
