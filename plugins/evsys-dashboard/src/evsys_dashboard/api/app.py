@@ -26,7 +26,7 @@ from evsys_dashboard.api.endpoints import Call, Endpoint, read_query
 from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.api.openapi import openapi
 from evsys_dashboard.api.service import Service
-from evsys_record.encoding import as_tree
+from evsys_record.encoding import encode_record, utf8
 from evsys_record.result_trees import read_as
 from evsys_runtime.serving.bodies import BodyError, read_bytes
 
@@ -36,6 +36,9 @@ PREFIX = "/api/v1"
 
 _MOST_BODY = 1 << 16
 """Bytes of a JSON body."""
+
+_LONG = 1024
+"""Bytes of an answer from which on it is compressed."""
 
 type _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -99,11 +102,14 @@ def _handler(endpoint: Endpoint, service: Service, gate: LocalGate | KeyGate) ->
         answer = await endpoint.function(Call(request=request, service=service, access=access), **arguments)
         if isinstance(answer, web.StreamResponse):
             return answer
-        text = json.dumps(as_tree(answer), ensure_ascii=True, allow_nan=False)
+        body = utf8(encode_record(answer))
         response = web.Response(
-            text=text, content_type="application/json", headers={"Cache-Control": "no-store"}
+            body=body,
+            content_type="application/json",
+            charset="utf-8",
+            headers={"Cache-Control": "no-store"},
         )
-        if len(text) > 1024:
+        if len(body) > _LONG:
             response.enable_compression()
         return response
 

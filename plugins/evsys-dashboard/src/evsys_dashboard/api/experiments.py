@@ -22,7 +22,7 @@ from evsys_dashboard.api.shapes import (
     Project,
     Projects,
 )
-from evsys_dashboard.store.listing import ExperimentsQuestion, facets, find_experiments
+from evsys_dashboard.store.listing import ExperimentsQuestion, find_experiments
 from evsys_dashboard.store.tables import experiment, file, project, run, series
 from evsys_record import PastExperiment, PastRun
 from evsys_record.past import Mark
@@ -74,7 +74,7 @@ async def experiments(call: Call, query: ExperimentsQuestion) -> Experiments:
             total=total,
             version=version,
             experiments=tuple(map(_row, rows)),
-            facets=facets(connection, name),
+            facets=call.service.facets(connection, name),
         )
 
     return await call.service.read(find)

@@ -13,6 +13,7 @@ from evsys_dashboard.api.limits import Rates
 from evsys_dashboard.ingest.ingest import Ingest
 from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.keys import Keys
+from evsys_dashboard.store.listing import facets
 from evsys_dashboard.store.records import Records
 from evsys_dashboard.store.summaries import Summaries
 from evsys_dashboard.store.tables import experiment, project, run
@@ -86,6 +87,7 @@ class Service:
         self.keys = keys
         self.wrong_keys = WrongKeys(log=log)
         self.rates = Rates()
+        self._facets: dict[str, tuple[int, dict[str, tuple[str, ...]]]] = {}
         self.log = log
         self.changes = Changes()
         self.closing = asyncio.Event()
@@ -98,6 +100,19 @@ class Service:
                 return question(connection)
 
         return await asyncio.to_thread(ask)
+
+    def facets(self, connection: sa.Connection, name: str) -> dict[str, tuple[str, ...]]:
+        """The values that experiments of a project have; looked up again only after one of them changed."""
+        query = (
+            sa.select(sa.func.sum(experiment.c.summarised))
+            .join(project, project.c.id == experiment.c.project_id)
+            .where(project.c.name == name)
+        )
+        state = int(connection.execute(query).scalar() or 0)
+        known = self._facets.get(name)
+        if known is None or known[0] != state:
+            known = self._facets[name] = (state, facets(connection, name))
+        return known[1]
 
 
 def project_version(connection: sa.Connection, name: str) -> int:

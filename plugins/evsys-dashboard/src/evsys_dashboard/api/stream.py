@@ -73,15 +73,27 @@ def _begin(request: web.Request, after: int | None, known: int) -> int:
     return int(last)
 
 
+def _complete_version(connection: sa.Connection, name: str) -> int:
+    """The newest version of a project up to which lists show everything."""
+    pending = (
+        sa.select(sa.func.min(experiment.c.version))
+        .where(experiment.c.project_id == project.c.id, experiment.c.summarised < experiment.c.version)
+        .scalar_subquery()
+    )
+    query = sa.select(sa.func.coalesce(pending - 1, project.c.version)).where(project.c.name == name)
+    return int(connection.execute(query).scalar() or 0)
+
+
 def _changes(connection: sa.Connection, name: str, after: int) -> dict[str, Any] | None:
     """The changes after a version of a project; None without any."""
-    version = connection.execute(sa.select(project.c.version).where(project.c.name == name)).scalar()
-    if version is None or version <= after:
+    of_project = experiment.join(project, project.c.id == experiment.c.project_id)
+    version = _complete_version(connection, name)
+    if version <= after:
         return None
     query = (
         sa.select(experiment.c.id, experiment.c.name, experiment.c.version)
-        .join(project, project.c.id == experiment.c.project_id)
-        .where(project.c.name == name, experiment.c.version > after)
+        .select_from(of_project)
+        .where(project.c.name == name, experiment.c.version > after, experiment.c.version <= version)
         .order_by(experiment.c.version)
     )
     rows = connection.execute(query).all()

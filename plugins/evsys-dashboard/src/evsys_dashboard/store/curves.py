@@ -54,7 +54,7 @@ def live_points(
 
 def _latest(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Steps in order, each with the value written last."""
-    if len(steps) < 2 or (np.diff(steps) > 0).all():
+    if len(steps) < 2 or (steps[1:] > steps[:-1]).all():
         return steps, values
     order = np.argsort(steps, kind="stable")
     steps, values = steps[order], values[order]

@@ -10,7 +10,7 @@ from threading import Condition, RLock
 from typing import Any
 
 import sqlalchemy
-from sqlalchemy import Connection, Engine, Table, event
+from sqlalchemy import Connection, Engine, Table, bindparam, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
@@ -112,6 +112,47 @@ class Database:
                     copy.write_row([row[column] for column in columns])
         finally:
             cursor.close()
+
+    def update(
+        self, connection: Connection, table: Table, rows: Sequence[dict[str, Any]], *, key: str = "id"
+    ) -> None:
+        """Change many rows, found by `key`, all in the same columns: with one statement where that is faster."""
+        if not rows:
+            return
+        columns = [name for name in rows[0] if name != key]
+        if self.on_postgresql:
+            listed = self._unnested(table, rows, [key, *columns])
+            changes = ", ".join(f'"{name}" = new."{name}"' for name in columns)
+            same = f'"{table.name}"."{key}" = new."{key}"'
+            query = f'UPDATE "{table.name}" SET {changes} FROM {listed} WHERE {same}'  # noqa: S608 - names of ours
+            connection.exec_driver_sql(query, {name: [row[name] for row in rows] for name in [key, *columns]})
+            return
+        found = table.c[key] == bindparam(f"the_{key}")
+        changed = [{f"the_{key}": row[key], **{name: row[name] for name in columns}} for row in rows]
+        connection.execute(table.update().where(found), changed)
+
+    def delete(self, connection: Connection, table: Table, keys: Sequence[dict[str, Any]]) -> None:
+        """Remove many rows, found by the same columns each."""
+        if not keys:
+            return
+        columns = list(keys[0])
+        if self.on_postgresql:
+            listed = self._unnested(table, keys, columns)
+            same = " AND ".join(f'"{table.name}"."{name}" = new."{name}"' for name in columns)
+            query = f'DELETE FROM "{table.name}" USING {listed} WHERE {same}'  # noqa: S608 - names of ours
+            connection.exec_driver_sql(query, {name: [key[name] for key in keys] for name in columns})
+            return
+        found = [table.c[name] == bindparam(f"the_{name}") for name in columns]
+        connection.execute(
+            table.delete().where(*found), [{f"the_{name}": key[name] for name in columns} for key in keys]
+        )
+
+    def _unnested(self, table: Table, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
+        """Rows as a table `new` of PostgreSQL, from one array a column."""
+        kinds = {name: table.c[name].type.compile(self._engine.dialect) for name in columns}
+        arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in kinds.items())
+        listed = ", ".join(f'"{name}"' for name in columns)
+        return f"unnest({arrays}) AS new({listed})"
 
 
 def _engine(url: str) -> Engine:

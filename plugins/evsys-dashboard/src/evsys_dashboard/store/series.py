@@ -48,16 +48,12 @@ def append_points(
         row = known[name]
         before = last.get(row["id"])
         if before is not None and before.points < BLOCK:
-            removed.append({"old_series": row["id"], "old_number": before.number})
+            removed.append({"series_id": row["id"], "number": before.number})
         added += _blocks(row["id"], before, ours)
         changed.append(_described(row, ours))
-    if removed:
-        old = (block.c.series_id == sa.bindparam("old_series")) & (
-            block.c.number == sa.bindparam("old_number")
-        )
-        connection.execute(sa.delete(block).where(old), removed)
+    database.delete(connection, block, removed)
     database.insert(connection, block, added)
-    connection.execute(sa.update(series).where(series.c.id == sa.bindparam("of")), changed)
+    database.update(connection, series, changed)
 
 
 def _series(
@@ -141,7 +137,7 @@ def _described(row: sa.RowMapping, points: Sequence[Point]) -> dict[str, Any]:
     known = [value for value in (row["low"], row["high"]) if value is not None]
     last = points[-1]
     return {
-        "of": row["id"],
+        "id": row["id"],
         "count": row["count"] + len(points),
         "last_step": last.step,
         "last": last.value if last.value - last.value == 0 else None,

@@ -77,7 +77,7 @@ class Summaries:
         with self._database.reading() as connection:
             changed = connection.execute(query).all()
         runs = [
-            {"of": number, **_run_row(folder / "runs" / name, found)}
+            {"id": number, **_run_row(folder / "runs" / name, found)}
             for number, name in changed
             if (folder / "runs" / name / "run.json").is_file()
         ]
@@ -91,8 +91,7 @@ class Summaries:
         }
         labels = [{"experiment_id": experiment_id, **each} for each in _labels(past)]
         with self._database.writing() as connection:
-            if runs:
-                connection.execute(sa.update(run).where(run.c.id == sa.bindparam("of")), runs)
+            self._database.update(connection, run, runs)
             connection.execute(
                 sa.update(experiment)
                 .where(experiment.c.id == experiment_id, experiment.c.summarised <= version)
