@@ -515,9 +515,11 @@ class Budget(Protocol):
 class Pause(Protocol):
     """Lets a run hold between two steps. A loop looks at it where it looks at `stop_requested`."""
 
-    @property
-    def requested(self) -> bool:
-        """Whether the run is asked to hold: save a checkpoint, then await `hold()`."""
+    def requested(self, *, at_once: bool = False) -> bool:
+        """Whether the run is asked to hold: save a checkpoint, then await `hold()`.
+
+        With `at_once`: whether it is to hold before its next rollout, not only after its step.
+        """
 
     async def hold(self) -> None:
         """Wait until the run may continue, or is asked to stop. Returns at once if no pause is requested."""

@@ -56,15 +56,15 @@ def running(tmp_path, monkeypatch):
     [
         (
             ("pause", "last"),
-            {"request": "pause", "arm": None},
+            {"request": "pause", "arm": None, "now": False},
             {"runs": None},
             "all runs hold after the current step",
         ),
         (
-            ("pause", "last", "a"),
-            {"request": "pause", "arm": "a"},
+            ("pause", "last", "a", "--now"),
+            {"request": "pause", "arm": "a", "now": True},
             {"runs": ["a-s0"]},
-            "a-s0 hold after the current step",
+            "a-s0 hold after the current rollouts",
         ),
         (("unpause", "trial"), {"request": "unpause", "arm": None}, {"runs": None}, "all runs continue"),
         (

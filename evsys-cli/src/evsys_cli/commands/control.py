@@ -37,14 +37,18 @@ def _common[F: Callable[..., Any]](function: F) -> F:
 @click.command(cls=CountedFromTheEnd)
 @_EXPERIMENT
 @_ARM
+@click.option(
+    "--now", is_flag=True, help="Also hold in the middle of a step or an evaluation, before its next rollout."
+)
 @_common
-def pause(experiment: str, arm: str | None, **common: Any) -> None:
+def pause(experiment: str, arm: str | None, *, now: bool, **common: Any) -> None:
     """Hold EXPERIMENT, or one ARM of it, once the current step ends.
 
-    Each run saves a checkpoint and holds, with its model loaded, until `evsys unpause`. Evaluations under way continue.
+    Each run saves a checkpoint and holds, with its model loaded, until `evsys unpause`. Without --now, evaluations under
+    way continue.
     The watchdog waits, and while all runs hold, `budget.wall_seconds` does too. ARM is a name, or the ID of a run.
     """
-    _send(experiment, {"request": "pause", "arm": arm}, **common)
+    _send(experiment, {"request": "pause", "arm": arm, "now": now}, **common)
 
 
 @click.command(cls=CountedFromTheEnd)
@@ -138,7 +142,7 @@ def _words(request: Mapping[str, Any], reply: Mapping[str, Any]) -> str:
     runs = "all runs" if reply.get("runs") is None else ", ".join(reply["runs"])
     match request["request"]:
         case "pause":
-            return f"{runs} hold after the current step"
+            return f"{runs} hold after the current {'rollouts' if request['now'] else 'step'}"
         case "unpause":
             return f"{runs} continue"
         case "stop":

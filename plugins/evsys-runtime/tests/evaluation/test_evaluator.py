@@ -131,7 +131,7 @@ def test_listeners_hear_of_rollouts_and_result_once_bound(make, script, notes):
     evaluator = make()
     score(evaluator, script())
     assert notes.emitted == []
-    ctx = SimpleNamespace(hooks=notes)
+    ctx = SimpleNamespace(hooks=notes, pause=None)
     evaluator.bind(ctx)
     result = score(evaluator, script(), step=6)
     [(first, rollouts), (second, told)] = notes.emitted[-2:]
@@ -148,7 +148,7 @@ def test_listeners_hear_of_rollouts_and_result_once_bound(make, script, notes):
 @pytest.mark.parametrize("samples", [1, 2])
 def test_listeners_hear_how_many_tasks_have_all_their_samples(make, script, notes, samples):
     evaluator = make(entry_(num_samples=samples))
-    evaluator.bind(SimpleNamespace(hooks=notes))
+    evaluator.bind(SimpleNamespace(hooks=notes, pause=None))
     score(evaluator, script())
     told = [facts for hook, facts in notes.emitted if hook == "evsys_evaluation_advanced"]
     assert [(facts["done"], facts["total"]) for facts in told] == [(0, 3), (1, 3), (2, 3), (3, 3)]
@@ -158,7 +158,7 @@ def test_listeners_hear_how_many_tasks_have_all_their_samples(make, script, note
 def test_listeners_of_a_large_scoring_are_told_now_and_then(make, script, notes, task, monkeypatch):
     monkeypatch.setattr("evsys_runtime.evaluation.progress.MOST_TOLD", 3)
     evaluator = make(tasks=[task(f"t{i}", f"question {i}") for i in range(10)])
-    evaluator.bind(SimpleNamespace(hooks=notes))
+    evaluator.bind(SimpleNamespace(hooks=notes, pause=None))
     score(evaluator, script())
     told = [facts["done"] for hook, facts in notes.emitted if hook == "evsys_evaluation_advanced"]
     assert told == [0, 3, 6, 9, 10]

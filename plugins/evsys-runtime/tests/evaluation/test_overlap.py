@@ -54,7 +54,7 @@ def make(registry, task, notes, gates):
         evaluator = Evaluator(
             bound, ChatTemplateRenderer(), seeds=lambda _purpose, _index=0: 1, registry=registry, **options
         )
-        evaluator.bind(SimpleNamespace(hooks=notes, warn=notes.warned.append))
+        evaluator.bind(SimpleNamespace(hooks=notes, pause=None, warn=notes.warned.append))
         return evaluator
 
     notes.warned = []

@@ -95,7 +95,7 @@ class EntryRollouts:
         await self._tell(progress, benchmark, step)
         with boundary("rollout", type(benchmark.engine).__name__):
             async with (
-                advancing(self.patience(benchmark), self.hung) as advanced,
+                advancing(self.patience(benchmark), self.hung, held=self._holds) as advanced,
                 closing(self._stream(benchmark, policy, limits, snapshot, (step, model))) as stream,
             ):
                 async for rollout in stream:
@@ -106,7 +106,19 @@ class EntryRollouts:
                     self.charge(used_in(rollout))
                     if progress.counts(rollout):
                         await self._tell(progress, benchmark, step)
+                    if self._holds():  # an engine starts no further rollouts for who takes none
+                        await self._hold()
+                        advanced()
         require_each_once(benchmark, rollouts)
+
+    def _holds(self) -> bool:
+        """Whether the run is asked to hold before its next rollout."""
+        pause = None if self.ctx is None else self.ctx.pause
+        return pause is not None and pause.requested(at_once=True)
+
+    async def _hold(self) -> None:
+        if self.ctx is not None and self.ctx.pause is not None:
+            await self.ctx.pause.hold()
 
     def _stream(
         self,

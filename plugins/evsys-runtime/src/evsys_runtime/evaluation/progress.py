@@ -38,10 +38,13 @@ class Progress:
 
 @asynccontextmanager
 async def advancing(
-    seconds: float, hung: Callable[[str], None] = lambda _what: None
+    seconds: float,
+    hung: Callable[[str], None] = lambda _what: None,
+    *,
+    held: Callable[[], bool] = lambda: False,
 ) -> AsyncGenerator[Callable[[], None]]:
     """A block that must make progress: it calls the yielded function whenever something ended. `hung` is called
-    just before it's given up.
+    just before it's given up. While `held`, nothing has to end.
 
     Raises:
         RolloutError: nothing ended for `seconds`; the block was cancelled.
@@ -55,6 +58,8 @@ async def advancing(
         last = loop.time()
 
     def look() -> None:
+        if held():
+            advanced()
         left = last + seconds - loop.time()
         if left > 0:
             alarms.append(loop.call_later(left, look))

@@ -20,7 +20,7 @@ from evsys_runtime.rendering.policy_client import PolicyClient
 
 if TYPE_CHECKING:
     from evsys import Registry
-    from evsys.protocols import Agent, Recorder, Renderer, RolloutEngine, SamplingClient
+    from evsys.protocols import Agent, Pause, Recorder, Renderer, RolloutEngine, SamplingClient
     from evsys.types import HarborTask, Rollout, RolloutLimits, SamplingParams, Verify
 
 __all__ = ["TrainingRollouts"]
@@ -58,6 +58,7 @@ class TrainingRollouts:
         endpoints: Any = None,
         charge: Callable[[Usage], None] | None = None,
         max_retries: int = 0,
+        pause: Pause | None = None,
     ) -> None:
         self._renderer = renderer
         self._agent = agent
@@ -69,6 +70,7 @@ class TrainingRollouts:
         self._endpoints = endpoints
         self._charge = charge
         self._max_retries = max_retries
+        self._pause = pause
         self._under_way: list[float] = []
         self._verify: Verify = make_verify(registry)
         self._engines: dict[str, RolloutEngine] = {}
@@ -157,6 +159,8 @@ class TrainingRollouts:
                         if self._charge is not None:
                             self._charge(used_in(rollout))
                         yield rollout
+                        if self._pause is not None and self._pause.requested(at_once=True):
+                            await self._pause.hold()
         finally:
             self._under_way.remove(limits.timeout_seconds)
 

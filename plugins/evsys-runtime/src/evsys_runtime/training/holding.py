@@ -11,7 +11,7 @@ __all__ = ["hold", "holds", "undisturbed"]
 
 def holds(ctx: RunContext) -> bool:
     """Whether the run is asked to hold."""
-    return ctx.pause is not None and ctx.pause.requested
+    return ctx.pause is not None and ctx.pause.requested()
 
 
 def undisturbed(ctx: RunContext) -> bool:

@@ -25,6 +25,8 @@ async def ask(ctx, requests):
     folder = ctx.run_dir.parent.parent
     async with await Control.open(folder, by="ann") as control:
         for request in requests:
+            if "interrupt" in request:
+                raise KeyboardInterrupt
             until = request.pop("until", None)
             status = None
             while until is not None and until not in str(status):
@@ -37,6 +39,14 @@ async def ask(ctx, requests):
 class Asks:
     def __init__(self):
         self.requests, self.tasks = json.loads(REQUESTS), []
+
+    async def evsys_evaluation_advanced(self, ctx, step, done, total):
+        if 0 < done < total:
+            place = f"{ctx.run_id} evaluation {step}"
+            await ask(ctx, self.requests.pop(place, ()))
+            later = self.requests.pop(f"{place} later", None)
+            if later is not None:
+                self.tasks.append(asyncio.create_task(ask(ctx, later)))
 
     async def evsys_step_finished(self, ctx, step):
         await ask(ctx, self.requests.get(f"{ctx.run_id} {step}", ()))
@@ -106,6 +116,34 @@ def test_a_run_holds_behind_a_checkpoint_until_it_may_continue(ask):
     assert (again.facts["request"], unpaused.event) == ("unpause", "run.unpaused")
     assert found.replies[1]["before"]["runs"][0]["status"] == "paused"
     assert found.result.conclusion.extra.get("requests") is None  # it changed nothing
+
+
+def test_an_evaluation_holds_at_once_if_that_is_asked_for(ask):
+    found = ask(
+        {
+            "run-s0 evaluation 6": [{"request": "pause", "now": True}],
+            "run-s0 evaluation 6 later": [{"request": "unpause", "until": "'paused'"}],
+        }
+    )
+    assert found.status == {"run-s0": ("completed", 6)}
+    assert found.replies[0]["now"] is True
+    (paused,) = found.events("run.paused")
+    (scored,) = [event for event in found.events("evaluation.finished") if event.facts["step"] == 6]
+    assert paused.seq < found.events("run.unpaused")[0].seq < scored.seq
+    assert scored.facts["status"] == "completed"
+
+
+def test_a_stop_holds_for_an_experiment_that_is_killed_behind_it(ask, two_arms, project):
+    with pytest.raises(KeyboardInterrupt):
+        ask(
+            {"long-s0 2": [{"request": "stop"}, {"interrupt": True}]},
+            two_arms,
+            extra="max_concurrent_arms: 1\n",
+        )
+    (folder,) = (project.root / ".evsys/experiments").glob("*-trial")
+    again = Experiment.resume(folder, quiet=True).run()
+    assert {arm.run_id: arm.status for arm in again.arms} == {"long-s0": "stopped", "short-s0": "stopped"}
+    assert (again.status, again.exit_code) == ("stopped", 0)
 
 
 def test_one_arm_holds_while_another_continues(ask, two_arms):

@@ -14,6 +14,7 @@ from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.agents import resolve_agent
 from evsys_runtime.evaluation.rollouts import TrainingRollouts
+from evsys_runtime.experiment.arm.pause import ArmPause
 from evsys_runtime.experiment.state.session import Session, run_id_of
 from evsys_runtime.serving.rollouts import RolloutEndpoints
 
@@ -53,6 +54,7 @@ async def training_rollouts(
         system_prompt=resolve(harness.system_prompt),
         endpoints=endpoints,
         max_retries=getattr(getattr(algorithm, "config", None), "max_retries", 0),
+        pause=ArmPause(session=session, run_id=run_id_of(arm), attempt=record.attempt),
     )
     watch = session.watched[run_id_of(arm)]
     watch.allow(lambda: rollouts.patience)

@@ -74,9 +74,12 @@ class Requests:
     # --- each request: checks it, carries it out, and returns its effect ----------------------------------------------
 
     def _pause(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        arms = self._arms(request)
-        self._session.steering.pause(None if arms is None else self._going(arms))
-        return {"runs": None if arms is None else self._going(arms)}
+        arms, now = self._arms(request), request.get("now", False)
+        if not isinstance(now, bool):
+            _refuse(f"invalid now {now!r}", "expected true or false")
+        runs = None if arms is None else self._going(arms)
+        self._session.steering.pause(runs, at_once=now)
+        return {"runs": runs, "now": now}
 
     def _unpause(self, request: Mapping[str, Any]) -> dict[str, Any]:
         arms = self._arms(request)

@@ -68,7 +68,7 @@ def _status(session: Session) -> str:
     if steering.stop is not None:
         return "stopping"
     if steering.paused:
-        return "paused" if steering.held >= set(session.watched.copy()) else "pausing"
+        return "paused" if set(steering.held) >= set(session.watched) else "pausing"
     return "running"
 
 

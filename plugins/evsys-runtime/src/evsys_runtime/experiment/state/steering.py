@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +25,8 @@ class Steering:
     Attributes:
         paused: all runs hold, and none begins.
         paused_runs: those that hold besides.
-        held: the runs that do hold by now.
+        at_once: the runs on hold don't wait for the end of their step.
+        held: in how many places each run holds by now.
         stop: why all runs end early; None while they don't.
         stops: why runs end early, by run.
         flags: the stop flag of each run that may train.
@@ -33,7 +35,8 @@ class Steering:
 
     paused: bool = False
     paused_runs: set[str] = attrs.field(factory=set)
-    held: set[str] = attrs.field(factory=set)
+    at_once: bool = False
+    held: Counter[str] = attrs.field(factory=Counter)
     stop: str | None = None
     stops: dict[str, str] = attrs.field(factory=dict)
     flags: dict[str, StopFlag] = attrs.field(factory=dict)
@@ -46,8 +49,9 @@ class Steering:
         """Whether a run is to hold; a stop overrides that."""
         return (self.paused or run_id in self.paused_runs) and self.stop_of(run_id) is None
 
-    def pause(self, run_ids: Iterable[str] | None = None) -> None:
-        """Have runs hold after their step; all of them without names."""
+    def pause(self, run_ids: Iterable[str] | None = None, *, at_once: bool = False) -> None:
+        """Have runs hold after their step, or before their next rollout; all of them without names."""
+        self.at_once = self.at_once or at_once
         if run_ids is None:
             self.paused = True
         else:
@@ -61,17 +65,19 @@ class Steering:
             self.paused_runs.clear()
         else:
             self.paused_runs.difference_update(run_ids)
+        self.at_once = self.at_once and bool(self.paused or self.paused_runs)
         self.notify()
 
     @contextmanager
-    def holding(self, run_id: str) -> Iterator[None]:
-        """Inside, a run holds."""
-        self.held.add(run_id)
+    def holding(self, run_id: str) -> Iterator[bool]:
+        """Inside, a run holds; True for the first of its places to do so."""
+        self.held[run_id] += 1
         self.notify()
         try:
-            yield
+            yield self.held[run_id] == 1
         finally:
-            self.held.discard(run_id)
+            self.held[run_id] -= 1
+            self.held += Counter()  # without zeros
             self.notify()
 
     async def lifted(self, run_id: str) -> None:
