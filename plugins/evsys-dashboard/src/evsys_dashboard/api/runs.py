@@ -30,6 +30,7 @@ from evsys_dashboard.api.shapes import (
     RunAnswer,
     SeriesRow,
 )
+from evsys_dashboard.api.token_texts import token_texts
 from evsys_dashboard.ingest.lines import whole_lines
 from evsys_dashboard.store.curves import buckets_of, live_points
 from evsys_dashboard.store.database import clean
@@ -224,6 +225,10 @@ async def one_rollout(call: Call) -> RolloutAnswer:
         return RolloutAnswer(
             row=_rollout_row(found),
             line=line,
+            texts=token_texts(
+                past_run(row["document"], owner["status"]).model,
+                (line.get("rollout") or {}).get("turns") or (),
+            ),
             previous=connection.execute(before).scalar(),
             next=connection.execute(behind).scalar(),
         )

@@ -248,10 +248,14 @@ class Rollouts:
 
 @attrs.frozen(kw_only=True)
 class RolloutAnswer:
-    """One rollout, whole: `line` is its line in rollouts.jsonl. `previous` and `next` are the places of its neighbours in the file."""
+    """One rollout, whole: `line` is its line in rollouts.jsonl. `previous` and `next` are the places of its neighbours in the file.
+
+    `texts` has the text of each sampled token by turn, null if the model's tokenizer isn't on this machine.
+    """
 
     row: RolloutRow
     line: Mapping[str, Any]
+    texts: tuple[tuple[str, ...] | None, ...]
     previous: int | None
     next: int | None
 

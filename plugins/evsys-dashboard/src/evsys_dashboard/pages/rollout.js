@@ -52,7 +52,7 @@ function cutOff({ truncated, timed_out: late }) {
 
 async function one(id, name, phase, place) {
   const at = ["experiments", id, "runs", name, "rollouts"];
-  const { row, line, previous, next } = await source.get([...at, phase, place]);
+  const { row, line, texts, previous, next } = await source.get([...at, phase, place]);
   const made = line.rollout;
   const turn = (to, text) => to !== null && el("a", { href: address([...at, phase, String(to)]) }, text);
   return {
@@ -74,7 +74,7 @@ async function one(id, name, phase, place) {
       ]),
       parts(made.score),
       section("Conversation", conversation(made)),
-      tokens(made),
+      tokens(made, texts),
     ),
   };
 }
@@ -113,8 +113,8 @@ function content(parts) {
 }
 
 // Each sampled token, underlined by how unlikely it was; the table has the numbers for those who can't see the shade.
-function tokens({ turns }) {
-  const sampled = (turns ?? []).filter((turn) => turn.tokens?.length && turn.logprobs?.length);
+function tokens({ turns }, texts) {
+  const sampled = (turns ?? []).map((turn, place) => ({ ...turn, pieces: texts[place] })).filter((turn) => turn.tokens?.length && turn.logprobs?.length);
   if (!sampled.length) return null;
   return section("Token logprobs", note("The stronger the line beneath a token, the less likely it was."), sampled.map(tokensOf));
 }
