@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from small_project import Project
 
+from evsys.errors import StoreError
 from evsys_plots import effects as effects_module
 from evsys_plots.command import plot
 from evsys_plots.draw import draw
@@ -164,3 +165,14 @@ def test_the_listener_imports_nothing_heavy():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_plots_are_not_written_through_a_link_in_a_record(copied, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    shutil.rmtree(copied / "plots", ignore_errors=True)
+    (copied / "plots").symlink_to(outside)
+    with pytest.raises(StoreError, match="plots is a symbolic link to .*outside of the record"):
+        draw(copied)
+    assert not any(outside.iterdir())
+    assert draw(copied, tmp_path / "asked").files

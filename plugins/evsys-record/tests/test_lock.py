@@ -68,6 +68,28 @@ def test_a_second_process_is_refused_by_name(tmp_path, mode):
         end(child)
 
 
+@pytest.mark.parametrize(
+    "place", ["runs/a-s0/run.log.jsonl", "runs/a-s0/checkpoints", "runs", ".lock"], ids=str
+)
+def test_a_record_is_not_written_through_a_link_that_leads_out_of_it(tmp_path, place):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = tmp_path / "record" / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(outside)
+    with pytest.raises(StoreError, match=f"{link} is a symbolic link to {outside}, outside of the record"):
+        ExperimentLock(tmp_path / "record").acquire()
+
+
+def test_links_inside_a_record_and_in_folders_of_agents_hold_up_nobody(tmp_path):
+    trial = tmp_path / "record/runs/a-s0/test/files/val-3/trial"
+    trial.mkdir(parents=True)
+    (trial / "passwd").symlink_to("/etc/passwd")
+    (tmp_path / "record/again").symlink_to("runs")
+    with ExperimentLock(tmp_path / "record") as lock:
+        assert lock.held
+
+
 def test_a_killed_holder_is_replaced_at_once(tmp_path, mode):
     end(hold(tmp_path, mode))
     assert ExperimentLock(tmp_path).holder() is None

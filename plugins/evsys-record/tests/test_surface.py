@@ -12,7 +12,7 @@ import evsys_record
 
 SURFACE = """BASE_MODEL Control ControlError Experiment Experiments History Line PastExperiment PastRun Question
     RecordedRollout Run ask final_scoring find_experiment is_proof make_directory mean_over_repeats
-    metric_of moment_of open result_tree send_request slug untrained_scoring write_atomic"""
+    metric_of moment_of open refuse_links result_tree send_request slug untrained_scoring write_atomic"""
 PAGE = Path(__file__).parents[3] / "docs/reference/record.md"
 
 

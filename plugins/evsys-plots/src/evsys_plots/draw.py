@@ -10,7 +10,7 @@ import attrs
 from evsys.errors import PLUGIN_FAILURES
 from evsys_plots.material import Material, material_of
 from evsys_plots.style import Plot, rendered, settings
-from evsys_record import Experiment, make_directory, write_atomic
+from evsys_record import Experiment, make_directory, refuse_links, write_atomic
 
 __all__ = ["Drawn", "draw"]
 
@@ -31,9 +31,11 @@ def draw(directory: Path, out: Path | None = None) -> Drawn:
         out: where the files go, by default `plots` in that folder. Files of the same names are replaced.
 
     Raises:
-        StoreError: there is no record, or `out` can't be written to.
+        StoreError: there is no record, `out` can't be written to, or a link in the record leads out of it.
     """
     material = material_of(directory)
+    if out is None:
+        refuse_links(directory)
     folder = Experiment(directory).plots if out is None else out
     files: list[Path] = []
     problems: list[str] = []

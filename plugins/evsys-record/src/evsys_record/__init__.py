@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from evsys_record.control import Control, ControlError, send_request
-    from evsys_record.files import make_directory, write_atomic
+    from evsys_record.files import make_directory, refuse_links, write_atomic
     from evsys_record.history import Question, ask, moment_of
     from evsys_record.past import History, PastExperiment, PastRun
     from evsys_record.proofs import is_proof
@@ -46,6 +46,7 @@ __all__ = [
     "metric_of",
     "moment_of",
     "open",
+    "refuse_links",
     "result_tree",
     "send_request",
     "slug",
@@ -61,7 +62,7 @@ _HOME = {
         ("Experiment", "Experiments", "Line", "RecordedRollout", "Run", "find_experiment"), ".reader"
     ),
     **dict.fromkeys(("final_scoring", "mean_over_repeats", "metric_of", "untrained_scoring"), ".scorings"),
-    **dict.fromkeys(("make_directory", "write_atomic"), ".files"),
+    **dict.fromkeys(("make_directory", "refuse_links", "write_atomic"), ".files"),
     "BASE_MODEL": ".questions",
     "is_proof": ".proofs",
     "result_tree": ".result_trees",

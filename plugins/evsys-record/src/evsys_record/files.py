@@ -32,6 +32,7 @@ __all__ = [
     "open_for_append",
     "open_to_read",
     "read_json",
+    "refuse_links",
     "shared_file",
     "store_error",
     "storing",
@@ -143,6 +144,28 @@ def shared_file(experiments: Path, name: str) -> Path:
     folder elsewhere.
     """
     return experiments.parent / name if experiments.parent.name == ".evsys" else experiments / f".{name}"
+
+
+def refuse_links(directory: Path) -> None:
+    """Refuse a record inside which a symbolic link leads out of it: writing to a record of someone else would change other files.
+
+    Folders that agents leave, below `files`, hold any links, and nothing is written there again.
+
+    Raises:
+        StoreError: names the link, and where it leads.
+    """
+    root = directory.resolve()
+    for folder, folders, names in directory.walk():
+        if folder.parent.parent.name == "files":
+            folders.clear()
+            continue
+        for path in (folder / name for name in (*folders, *names)):
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise StoreError(
+                    f"{path} is a symbolic link to {path.readlink()}, outside of the record",
+                    hint="replace it by the file or folder itself, if you trust the record",
+                    path=str(path),
+                )
 
 
 def make_directory(path: Path) -> Path:

@@ -24,7 +24,7 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys_record.encoding import encode_record, now, utf8
-from evsys_record.files import make_directory, storing, temporary_name, write_all
+from evsys_record.files import make_directory, refuse_links, storing, temporary_name, write_all
 
 __all__ = ["LEASE_SECONDS", "ExperimentLock", "Holder"]
 
@@ -135,11 +135,12 @@ class ExperimentLock:
         """Take the lock.
 
         Raises:
-            StoreError: another process has it; the message names it. Or the folder isn't writable.
+            StoreError: another process has it; the message names it. Or the folder isn't writable, or a link in it leads out.
         """
         if self._me is not None:
             raise self._refusal(self._me)
         make_directory(self.directory)
+        refuse_links(self.directory)
         me = Holder.here()
         with storing(self.directory, "lock"):
             path = self._acquire_with_kernel(me) or self._acquire_with_lease(me)
