@@ -344,6 +344,31 @@ def test_an_agent_can_not_replace_the_programs_that_a_verifier_runs(scratch, pro
     assert done.stdout == "fine\n"
 
 
+PLANT = """
+python3 - <<'END'
+import pathlib, site, sys
+version = "python%d.%d" % sys.version_info[:2]
+for folder in (site.getusersitepackages(), f"/etc/{version}"):
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        pathlib.Path(folder, "evil.pth").write_text("import sys; print('forged')\\n")
+        pathlib.Path(folder, "sitecustomize.py").write_text("print('forged')\\n")
+    except OSError:
+        pass
+END
+"""
+
+
+@pytest.mark.parametrize(("params", "said"), [({}, "fine"), ({"keep_user_site": True}, "forged")])
+def test_code_that_an_agent_left_for_every_python_runs_in_no_verifier(scratch, params, said):
+    async def use(sandbox):
+        await sandbox.exec(PLANT)
+        await sandbox.begin_verification()
+        return await sandbox.exec("python3 -c \"print('fine')\"")
+
+    assert asyncio.run(with_sandbox(use, **params)).stdout.split()[0] == said
+
+
 def test_a_folder_above_one_that_is_shown_can_not_be_replaced(scratch, tmp_path):
     shown = tmp_path / "data" / "set"
     shown.mkdir(parents=True)

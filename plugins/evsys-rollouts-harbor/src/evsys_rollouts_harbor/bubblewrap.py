@@ -42,6 +42,8 @@ _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
 }
+_WITHOUT_STARTUP_FILES = {"PYTHONNOUSERSITE": "1", "R_PROFILE_USER": "/dev/null"}
+"""Keep interpreters from loading code out of the home, where the agent may have put it."""
 _MOST_OUTPUT = 16 * 1024 * 1024
 """Bytes kept of each of a command's two outputs."""
 
@@ -87,6 +89,11 @@ class BwrapEnvironment:
             False,
             "processes of the agent keep running during verification, for tasks about services; such a process can write "
             "the rewards",
+        )
+        keep_user_site: bool = option(
+            False,
+            "programs see Python packages that the agent installed in its home during verification; such a package can run "
+            "code in every Python of the verifier",
         )
         copy_mb: int = option(1024, "maximum size of a copy out of the sandbox, in MiB", ge=1)
         mounts: list[str] = option(
@@ -295,7 +302,8 @@ class BwrapEnvironment:
         if self._spaces is None:
             raise RolloutError("the sandbox isn't started, or was stopped")
         null = asyncio.subprocess.DEVNULL
-        with os.fdopen(_variables({**self.config.env, **(env or {})}), "rb") as variables:
+        hidden = {} if self.config.keep_user_site or not self._verifying else _WITHOUT_STARTUP_FILES
+        with os.fdopen(_variables({**self.config.env, **hidden, **(env or {})}), "rb") as variables:
             process = await asyncio.create_subprocess_exec(
                 *self._spaces.entering(),
                 *self._mounting(),

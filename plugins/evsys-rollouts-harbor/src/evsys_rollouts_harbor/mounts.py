@@ -22,6 +22,10 @@ _FROM_HOST = (
 ).split()
 """The visible part of `/etc`: nothing that holds a secret."""
 
+_STARTUP = ("R", "java*", "perl", "php", "python3*")
+"""Folders of `/etc` from which interpreters load code as they start, `sitecustomize.py` of Python for one: an agent that could
+write there would run in each such program of a verifier."""
+
 _READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
 """A sandbox of root's would be allowed to write these, and they are this machine's."""
 
@@ -46,7 +50,10 @@ def system_mounts() -> list[Mount]:
     programs = [
         Mount(Path("/", name).resolve(), f"/{name}") for name in _PROGRAMS if Path("/", name).is_dir()
     ]
-    shown = (*_READ_ONLY, *(f"/etc/{name}" for name in _FROM_HOST))
+    startup = sorted(
+        str(path) for pattern in _STARTUP for path in Path("/etc").glob(pattern) if path.is_dir()
+    )
+    shown = (*_READ_ONLY, *(f"/etc/{name}" for name in _FROM_HOST), *startup)
     return programs + [Mount(Path(path), path) for path in shown if Path(path).exists()]
 
 
