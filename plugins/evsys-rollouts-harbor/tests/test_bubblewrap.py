@@ -10,7 +10,7 @@ from rollout_parts import until
 from sandboxes import needs_sandbox, running
 
 from evsys.errors import ConfigError, RolloutError
-from evsys_rollouts_harbor import namespaces
+from evsys_rollouts_harbor import disk_use, namespaces
 from evsys_rollouts_harbor.bubblewrap import HOME, BwrapEnvironment, Execution
 from evsys_rollouts_harbor.namespaces import remove_tree
 
@@ -415,3 +415,27 @@ def test_a_sandbox_has_no_network_by_default(scratch):
         reach = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]}"
         alone, shared = inside(f"bash -c '{reach}'"), inside(f"bash -c '{reach}'", network=True)
     assert (alone[0].return_code != 0, shared[0].return_code) == (True, 0)
+
+
+@pytest.mark.parametrize("left_running", [False, True], ids=["a command", "a process that it left"])
+def test_an_agent_that_fills_the_disk_is_stopped(scratch, monkeypatch, left_running):
+    monkeypatch.setattr(disk_use, "LOOK_SECONDS", 0.01)
+    fill = "while :; do head -c 256K /dev/zero >> /app/large; done"
+
+    async def use(sandbox):
+        with pytest.raises(
+            RolloutError, match="the sandbox held more than 4 MiB, and was closed; raise disk_mb"
+        ):
+            await sandbox.exec(f"({fill}) & sleep 1000" if left_running else fill)
+        with pytest.raises(RolloutError, match="held more than 4 MiB"):
+            await sandbox.exec("true")
+
+    asyncio.run(with_sandbox(use, disk_mb=4))
+
+
+def test_holes_are_no_room_on_the_disk(tmp_path):
+    with (tmp_path / "holes").open("wb") as file:
+        file.truncate(3 << 30)
+    (tmp_path / "link").symlink_to("/usr")
+    (tmp_path / "data").write_bytes(bytes(1 << 20))
+    assert 1 << 20 <= disk_use.bytes_taken(tmp_path) < 2 << 20

@@ -22,6 +22,7 @@ import attrs
 
 from evsys import option
 from evsys.errors import ConfigError, PluginLoadError, Problem, RolloutError
+from evsys_rollouts_harbor.disk_use import watch_disk_use
 from evsys_rollouts_harbor.mounts import Mount, arguments, make_places, system_mounts
 from evsys_rollouts_harbor.namespaces import Namespaces, remove_tree
 from evsys_rollouts_harbor.transfer import TooLargeError, pack, unpack
@@ -95,6 +96,11 @@ class BwrapEnvironment:
             "programs see Python packages that the agent installed in its home during verification; such a package can run "
             "code in every Python of the verifier",
         )
+        disk_mb: int = option(
+            10_240,
+            "maximum size of everything in the sandbox, in MiB; beyond it all processes inside are killed",
+            ge=1,
+        )
         copy_mb: int = option(1024, "maximum size of a copy out of the sandbox, in MiB", ge=1)
         mounts: list[str] = option(
             attrs.Factory(list),
@@ -120,6 +126,8 @@ class BwrapEnvironment:
         self._verifications = 0
         self._verifying = False
         self._spaces: Namespaces | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._is_full = False
         self._shell = "bash" if shutil.which("bash") else "sh"
 
     # --- its life -----------------------------------------------------------------------------------------------
@@ -137,6 +145,14 @@ class BwrapEnvironment:
         (self._folder / "empty").touch()
         make_places(self._root, self._mounts())
         await self._enter()
+        self._watching = asyncio.create_task(
+            watch_disk_use(self._folder, self.config.disk_mb << 20, self._close_full)
+        )
+
+    async def _close_full(self) -> None:
+        self._is_full = True
+        if self._spaces is not None:
+            await self._spaces.close()
 
     async def _enter(self) -> None:
         self._spaces = Namespaces(network=self.config.network)
@@ -163,6 +179,10 @@ class BwrapEnvironment:
 
     async def stop(self) -> None:
         """End everything inside and remove its files. Safe to call twice, and without a start."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+            self._watching = None
         if self._spaces is not None:
             await self._spaces.close()
             self._spaces = None
@@ -301,6 +321,7 @@ class BwrapEnvironment:
     ) -> int:
         if self._spaces is None:
             raise RolloutError("the sandbox isn't started, or was stopped")
+        self._refuse_if_full()
         null = asyncio.subprocess.DEVNULL
         hidden = {} if self.config.keep_user_site or not self._verifying else _WITHOUT_STARTUP_FILES
         with os.fdopen(_variables({**self.config.env, **hidden, **(env or {})}), "rb") as variables:
@@ -318,11 +339,20 @@ class BwrapEnvironment:
             )
         try:
             async with asyncio.timeout(timeout_seconds):
-                return await process.wait()
+                code = await process.wait()
         finally:
             if process.returncode is None:
                 _kill_group(process.pid)
                 await process.wait()
+        self._refuse_if_full()
+        return code
+
+    def _refuse_if_full(self) -> None:
+        if self._is_full:
+            raise RolloutError(
+                f"the sandbox held more than {self.config.disk_mb} MiB, and was closed",
+                hint="raise disk_mb of the environment if it may",
+            )
 
 
 def _too_much(source: str, most: int) -> RolloutError:
