@@ -187,7 +187,7 @@ COLUMNS = ("side", "run", "task", "unit", "sample", "reward")
 
 
 def evsys(*arguments: str, cwd: Path, codes: tuple[int, ...] = (0,)) -> Any:
-    """What a command prints as JSON."""
+    """What a command prints as JSON; of `run` the line with which it ends."""
     call = "import sys; from evsys_cli.main import main; main(sys.argv[1:])"
     done = subprocess.run(
         [sys.executable, "-c", call, *arguments, "--json"],
@@ -197,7 +197,7 @@ def evsys(*arguments: str, cwd: Path, codes: tuple[int, ...] = (0,)) -> Any:
         check=False,
     )
     assert done.returncode in codes, done.stderr[-3000:] or done.stdout[-3000:]
-    return json.loads(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1] if arguments[0] == "run" else done.stdout)
 
 
 @attrs.frozen(kw_only=True)
