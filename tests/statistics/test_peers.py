@@ -235,6 +235,7 @@ def test_numbers_agree(made, kind, peer, tmp_path):
     compared = 0
     for each in asked:
         place = each.line["id"]
+        assert {"effect", "low", "high"} <= each.recomputed.keys()
         for source, known in (("record", each.recorded), ("audit", each.recomputed)):
             for name, value in known.items():
                 if (place, name) not in numbers:

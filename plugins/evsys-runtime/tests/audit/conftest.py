@@ -54,6 +54,14 @@ base_run:
   algorithm: {kind: sft, params: {steps: STEPS, lora_rank: 4, batch_size: 4}}
   backend: {kind: mock}
 """
+CHAIN = """
+continual:
+  maximum_loss: LIMIT
+  datasets:
+    - {name: val, path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
+    - {name: other, benchmark: val, path: other.jsonl, transforms: [{kind: jsonl_to_chat}]}
+    - {name: third, benchmark: val, path: third.jsonl, transforms: [{kind: jsonl_to_chat}]}
+""" + ONE.replace("  data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}\n", "")
 
 
 def right_or_capital(_number: int, letter: str) -> dict[str, object]:
@@ -132,6 +140,16 @@ KINDS = {
     "missing samples": Kind(verifier=broken_where_it_got_worse),
     "invalid": Kind(verifier=always_broken),
     "selected": Kind(entry=f"{DRAWN}, run_every: 10"),
+    "continual": Kind(arms=CHAIN.replace("LIMIT", "0.95"), entry=", temperature: 1.5"),
+    "continual, several seeds": Kind(
+        arms=CHAIN.replace("LIMIT", "0.9"),
+        entry=f"{DRAWN}, cluster_key: page",
+        rest="n_repeats: 2\n",
+        verifier=close,
+    ),
+    "continual, ended early": Kind(
+        arms=CHAIN.replace("maximum_loss: LIMIT", "minimum_retention: 0.9"), entry=DRAWN
+    ),
     "search": Kind(
         arms=TWO.replace("[0.1, RATE]", "{low: 0.01, high: 0.2, log: true}"),
         entry=DRAWN,
@@ -170,7 +188,12 @@ def _run(kind: Kind, root: Path) -> Path:
     (root / "src").mkdir()
     (root / "pyproject.toml").write_text("[tool.evsys]\n", encoding="utf-8")
     (root / "src" / "own.py").write_text(PLUGINS, encoding="utf-8")
-    for name, lines in (("train.jsonl", rows), ("tasks.jsonl", [_task(kind, i) for i in range(kind.tasks)])):
+    others = {
+        f"{name}.jsonl": [{"prompt": f"say {c}", "completion": answers[c]} for c in "aab" * 4]
+        for name, answers in (("other", {"a": "q", "b": "r"}), ("third", {"a": "s", "b": "y"}))
+    }
+    tasks = [_task(kind, number) for number in range(kind.tasks)]
+    for name, lines in {"train.jsonl": rows, "tasks.jsonl": tasks, **others}.items():
         (root / name).write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     (root / "config.yaml").write_text(kind.config, encoding="utf-8")
     result = Experiment.from_yaml(root / "config.yaml", quiet=True).run()

@@ -35,6 +35,9 @@ VERDICTS = {
     "invalid": "INVALID",
     "selected": "SUPPORTED",
     "search": "SUPPORTED",
+    "continual": "SUPPORTED",
+    "continual, several seeds": "SUPPORTED",
+    "continual, ended early": "INCONCLUSIVE",
 }
 
 

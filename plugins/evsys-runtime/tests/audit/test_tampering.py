@@ -258,3 +258,46 @@ def test_rollouts_of_another_shape_name_the_record(record_of):
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with pytest.raises(StoreError, match="isn't as evsys writes it"):
         audit_experiment(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "by"),
+    [
+        ("continual", "values", 0.01),
+        ("continual", "changes", 0.01),
+        ("continual", "change_low", 0.05),
+        ("continual", "change_high", -0.05),
+        ("continual, several seeds", "changes", -0.01),
+        ("continual, several seeds", "change_low", 0.1),
+        ("continual, several seeds", "change_high", -0.1),
+    ],
+)
+def test_a_number_of_what_is_forgotten_that_was_changed_is_found(record_of, kind, key, by):
+    def change(tree):
+        tree["forgetting"][0][key][0][-1] += by
+
+    folder = record_of(kind)
+    edit(folder / "conclusion.json", change)
+    name = {"values": "after", "changes": "effect", "change_low": "low", "change_high": "high"}[key]
+    assert f"numbers: forgetting: run: val after 3-third: {name}" in differing(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "name"),
+    [
+        ("outcome", "within", "verdict: forgetting: run: val after 2-other: outcome"),
+        ("p_value", 0.2, "numbers: forgetting: run: val after 2-other: claim_p"),
+        ("level", 0.01, "numbers: forgetting: run: val after 2-other: level"),
+        ("limit", "maximum_loss 0.9", "verdict: forgetting: run: val after 2-other: limit"),
+    ],
+)
+def test_a_test_of_the_allowed_loss_that_was_changed_is_found(record_of, key, value, name):
+    folder = record_of("continual, ended early")
+    edit(folder / "conclusion.json", lambda tree: tree["forgetting"][0]["tests"][0].update({key: value}))
+    assert name in differing(folder)
+
+
+def test_a_test_of_the_allowed_loss_that_was_removed_is_found(record_of):
+    folder = record_of("continual, ended early")
+    edit(folder / "conclusion.json", lambda tree: tree["forgetting"][0].update({"tests": [], "stopped": []}))
+    assert "numbers: forgetting of run: tests" in differing(folder)

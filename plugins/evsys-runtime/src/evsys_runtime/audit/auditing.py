@@ -18,6 +18,7 @@ from evsys_runtime.audit.deviations import check_deviation
 from evsys_runtime.audit.evidence import Evidence, read_evidence
 from evsys_runtime.audit.files import check_files
 from evsys_runtime.audit.findings import Section
+from evsys_runtime.audit.forgetting import check_forgetting
 from evsys_runtime.audit.ledger import check_ledger
 from evsys_runtime.audit.noise import check_noise, limit_of
 from evsys_runtime.audit.numbers import RecomputedComparisons, check_claims, check_comparisons
@@ -51,6 +52,8 @@ def audit_experiment(folder: Path) -> Audit:
         check_reuse(section, evidence)
     with section.read("rollouts"):
         check_rollouts(section, evidence)
+    with section.read("forgetting"):
+        check_forgetting(section, evidence)
     with section.read("conclusion"):
         _check_verdict(section.section("verdict", "experiment"), evidence)
     past = read_experiment(folder).past
