@@ -186,6 +186,15 @@ def test_an_experiment_that_is_stopped_begins_no_more_arms_and_is_complete(ask, 
     assert again.nothing_to_do
 
 
+def test_of_two_who_stop_an_experiment_the_second_learns_of_the_first(ask):
+    found = ask(
+        {"run-s0 2": [{"request": "stop", "reason": "first"}, {"request": "stop", "reason": "second"}]}
+    )
+    assert [reply["ok"] for reply in found.replies] == [True, False]
+    assert found.result.arms[0].run.stop_reason.endswith("first")
+    assert len(found.events("control.requested")) == 1
+
+
 def test_a_stop_lifts_a_pause(ask):
     found = ask(
         {
