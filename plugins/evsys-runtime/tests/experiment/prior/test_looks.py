@@ -253,7 +253,7 @@ def test_an_experiment_that_was_killed_behind_its_conclusion_and_resumed_is_one_
 
 
 def test_a_run_that_ended_by_what_it_scored_divides_its_level_among_the_scorings(project):
-    """It could have ended at any of them, so each gets its part."""
+    """It could have ended at any of the planned ones, so each gets an equal part, whichever was the last."""
     scored = ("max_tokens: 4", "max_tokens: 4, run_every: 1")
     stops = """
 select: {checkpoint: last}
@@ -263,10 +263,25 @@ callbacks:
     series = looked(
         project, scored, extra=stops, text=f"run:{RUN_THAT_LEARNS_NOTHING.replace('steps: 1', 'steps: 12')}"
     )
-    assert series.scorings > 1
+    assert series.scorings == 12
     assert series.level == pytest.approx(level_of_look(1, ALPHA) / series.scorings)
     through = looked(project, scored, extra="\nselect: {checkpoint: last}\n")
     assert (through.number, through.scorings) == (2, 1)
+
+
+def test_where_it_is_not_known_how_often_a_run_would_be_scored_later_ends_have_smaller_parts(project):
+    stops = """
+select: {checkpoint: last}
+callbacks:
+  - {kind: early_stopping, params: {monitor: val.mean_reward, patience: 2}}
+"""
+    text = f"run:{RUN_THAT_LEARNS_NOTHING.replace('steps: 1', 'epochs: 6')}"
+    scored = METADATA.replace("max_tokens: 4", "max_tokens: 4, run_every: 1")
+    conclusion = project.experiment(text, metadata=scored, extra=stops).run()
+    (arm,) = conclusion.arms
+    ended_at = len({each.step for each in arm.evaluations} - {0})
+    assert arm.run.stop_reason
+    assert conclusion.conclusion.looks.scorings == ended_at * (ended_at + 1)
 
 
 def _deleted(folder):

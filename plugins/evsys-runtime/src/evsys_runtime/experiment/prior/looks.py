@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -22,7 +23,8 @@ from evsys_record.proofs import proof_name
 from evsys_record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
 from evsys_record.scorings import THROUGH
 from evsys_record.user_ledger import user_ledger
-from evsys_runtime.config.plan import ALPHA
+from evsys_runtime.config.budgeting import known_steps
+from evsys_runtime.config.plan import ALPHA, ArmConfig
 from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.prior.final_tests import entry_of
 from evsys_stats.alpha_spending import level_of_look
@@ -136,7 +138,7 @@ def _series(
         # Cut off after it reached the ledger, with or without its conclusion: with nothing new this is the same look.
         taken = taken[: -1 if _is_repeated(concluded[-1][0], _evidence(results), session.record) else None]
     looks = (*others, *taken)
-    number, scorings = len(looks) + 1, _scorings_to_end_at(entry, results)
+    number, scorings = len(looks) + 1, _scorings_to_end_at(session, entry, results)
     return LookSeries(
         number=number,
         level=level_of_look(number, ALPHA) / scorings,
@@ -312,16 +314,27 @@ def close_look(series: LookSeries, conclusion: Conclusion, *, complete: bool) ->
     return attrs.evolve(series, tested=tested, complete=complete)
 
 
-def _scorings_to_end_at(entry: str, results: Sequence[ArmResult]) -> int:
-    """At how many scorings of `entry` a listener, or who asked for it, could have ended a run that they ended, at most; 1 if none did.
+def _scorings_to_end_at(session: Session, entry: str, results: Sequence[ArmResult]) -> int:
+    """By how much the level is divided where a listener, or a request, ended a run by the scores of `entry`; 1 if none did.
 
-    The scoring at which it ended decides then, unless a checkpoint was selected and proved on other samples.
+    The scoring at which it ended decides then, unless a checkpoint was selected and proved on other samples. Each planned
+    scoring has an equal part of the level. If it isn't known how many there would have been, the k-th has a part of
+    1 / (k (k + 1)), and the parts of any number sum to at most 1.
     """
-    counts = [1]
+    planned = {arm.run_id: _planned_scorings(session, arm, entry) for arm in session.plan.arms}
+    parts = [1]
     for result in results:
         scored = {each.step for each in result.evaluations if each.benchmark == entry and each.model is None}
         proved = any(each.benchmark == proof_name(entry) for each in result.evaluations)
         ended = result.status in THROUGH
-        if result.run is not None and result.run.stop_reason and ended and not proved:
-            counts.append(len(scored - {0}))
-    return max(counts)
+        count, most = len(scored - {0}), planned.get(result.run_id)
+        if result.run is not None and result.run.stop_reason and ended and not proved and count:
+            parts.append(count * (count + 1) if most is None else max(count, most))
+    return max(parts)
+
+
+def _planned_scorings(session: Session, arm: ArmConfig, entry: str) -> int | None:
+    """How often a run is scored on an entry if nothing ends it early; None if its steps aren't known beforehand."""
+    steps = known_steps(arm.run)
+    every = next((one.run_every for one in session.benchmarks if one.name == entry), None)
+    return None if steps is None else 1 if every is None else math.ceil(steps / every)
