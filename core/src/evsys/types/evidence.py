@@ -161,7 +161,8 @@ class LookSeries:
     made again from the experiments on record, so looks of deleted ones aren't known. `similar` counts the looks of other experiments at similar
     questions: on the same tasks, by another metric, claim, baseline or lever. `other_tasks` counts those at the same question on other tasks, `unasked` the
     trained runs scored on these tasks without a look, `elsewhere` the looks at this question that this user took in places
-    whose ledger isn't the project's. They spend nothing of the level.
+    whose ledger isn't the project's, and `repeated` the compared runs that score on each task as a run of an earlier look: that run may
+    have been chosen for it. They spend nothing of the level.
     """
 
     number: int
@@ -181,6 +182,7 @@ class LookSeries:
     other_tasks: int = 0
     unasked: int = 0
     elsewhere: int = 0
+    repeated: int = 0
 
 
 @attrs.frozen(kw_only=True)

@@ -53,7 +53,8 @@ class LedgerLine:
     """One look of an experiment: `number` of its series, and `look` what it came to, None if it tested nothing or hasn't ended.
 
     `reserved` it may be `concluded`; `found` are those of experiments on record that the ledger didn't have. `complete`: every planned run had a score.
-    `runs` had scores, and `evidence` is the digest of all scores; None in older lines.
+    `runs` had scores, and `evidence` is the digest of all scores; None in older lines. `scores` has a digest for each
+    compared run of what it scored on each task.
     """
 
     experiment_id: str
@@ -65,6 +66,7 @@ class LedgerLine:
     complete: bool = True
     runs: int = 0
     evidence: str | None = None
+    scores: tuple[str, ...] = ()
 
     def is_repeated_by(self, later: LedgerLine) -> bool:
         """Whether a later line of the experiment is the same look: it was cut off before its conclusion, and concluded again."""
@@ -141,6 +143,11 @@ class LookLedger:
             if last.question.simulated == question.simulated and last.question.has_tasks_of(question):
                 runs[experiment] = last.runs
         return sum(count for experiment, count in runs.items() if experiment not in looked)
+
+    def scored_before(self, scores: Iterable[str], *, apart_from: str) -> int:
+        """How many runs scored the same on each task as a run of an earlier look, by their digests."""
+        known = {each for line in self._lines if line.experiment_id != apart_from for each in line.scores}
+        return sum(each in known for each in scores)
 
     def _by_experiment(self) -> dict[str, list[LedgerLine]]:
         """The lines that count of each experiment."""
@@ -262,6 +269,7 @@ class LookLedger:
                 complete=tree["complete"],
                 runs=tree.get("runs", 0),
                 evidence=tree.get("evidence"),
+                scores=tuple(tree.get("scores") or ()),
             )
         )
 

@@ -71,13 +71,14 @@ def series_marks(series: LookSeries) -> tuple[Mark, ...]:
             other_tasks=series.other_tasks,
             unasked=series.unasked,
             elsewhere=series.elsewhere,
+            repeated=series.repeated,
             rebuilt=series.rebuilt,
         )
     )
 
 
 def _uncorrected(
-    *, similar: int, other_tasks: int, unasked: int, elsewhere: int, rebuilt: bool
+    *, similar: int, other_tasks: int, unasked: int, elsewhere: int, repeated: int, rebuilt: bool
 ) -> Iterator[Mark]:
     """A mark for each kind of earlier results that a level isn't corrected for."""
     if similar:
@@ -92,6 +93,12 @@ def _uncorrected(
         label = f"{unasked} run{'s' * (unasked != 1)} scored without a look"
         says = f"{label} came before, on the same tasks: what was chosen by those scores has seen them"
         yield Mark(kind="unasked", label=label, says=says)
+    if repeated:
+        label = f"{repeated} run{'s' * (repeated != 1)} repeated from earlier looks"
+        says = (
+            f"{label}, by the scores on each task: a run that was chosen for its scores has no other ones now"
+        )
+        yield Mark(kind="repeated_runs", label=label, says=says)
     if elsewhere:
         label = f"{_looks_text(elsewhere)} in other places"
         says = f"{label} came before, at the same question, which the ledger of looks doesn't have: the level isn't corrected for them"
@@ -172,5 +179,6 @@ def _looks(past: PastExperiment) -> Iterator[Mark]:
         other_tasks=past.looks_on_other_tasks,
         unasked=past.runs_without_a_look,
         elsewhere=past.looks_elsewhere,
+        repeated=past.repeated_runs,
         rebuilt=past.ledger_rebuilt,
     )

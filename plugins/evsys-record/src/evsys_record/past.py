@@ -49,6 +49,7 @@ MarkKind = Literal[
     "other_tasks",
     "unasked",
     "elsewhere",
+    "repeated_runs",
     "ledger_rebuilt",
     "reused",
 ]
@@ -99,8 +100,9 @@ class PastExperiment:
     (checks of the saved audit that differ), `ledger_rebuilt` (the ledger of looks had been missing), and
     `similar_looks` (how many looks at similar questions came before), `looks_on_other_tasks`, `runs_without_a_look`
     (trained runs that had been scored on these tasks by experiments and evaluations without a look),
-    `looks_elsewhere` (looks at this question that this user took in other places) and `reuses` (the experiments that
-    made runs taken from the record). `look` is its place among all
+    `looks_elsewhere` (looks at this question that this user took in other places), `repeated_runs` (compared runs
+    with the scores of a run of an earlier look) and `reuses` (the experiments that made runs taken from the record).
+    `look` is its place among all
     looks at its question; None if it didn't test anything.
     """
 
@@ -163,6 +165,7 @@ class PastExperiment:
     runs_without_a_look: int = 0
     looks_elsewhere: int = 0
     reuses: tuple[str, ...] = ()
+    repeated_runs: int = 0
     marks: tuple[Mark, ...] = ()
     problem: str | None = None
 

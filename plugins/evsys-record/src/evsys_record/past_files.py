@@ -222,6 +222,7 @@ def _conclusion_fields(conclusion: Tree) -> dict[str, Any]:
         "looks_on_other_tasks": int(looks.get("other_tasks") or 0),
         "runs_without_a_look": int(looks.get("unasked") or 0),
         "looks_elsewhere": int(looks.get("elsewhere") or 0),
+        "repeated_runs": int(looks.get("repeated") or 0),
     }
 
 

@@ -12,7 +12,7 @@ from evsys_runtime.data.signatures import signatures_of
 from evsys_runtime.data.task_questions import Question, questions_of
 from evsys_runtime.data.words import fold
 
-__all__ = ["task_contents"]
+__all__ = ["content_hashes", "task_contents"]
 
 _DIGITS = 10
 
@@ -29,6 +29,13 @@ def task_contents(tasks: Iterable[HarborTask]) -> TaskContents:
         sketch=tuple(hashes[:SKETCH]),
         signatures=signatures_of([texts[each] for each in hashes]),
     )
+
+
+def content_hashes(tasks: Iterable[HarborTask]) -> dict[str, str]:
+    """The hash of what each task asks, by its id."""
+    tasks = list(tasks)
+    texts = map(_asked_text, tasks, questions_of(tasks))
+    return {task.task_id: _hash(text) for task, text in zip(tasks, texts, strict=True)}
 
 
 def _asked_text(task: HarborTask, question: Question) -> str:

@@ -172,9 +172,9 @@ def test_an_arm_that_is_stopped_is_scored_and_is_no_failed_one(ask):
     assert "good enough" in (found.folder / "conclusion.md").read_text(encoding="utf-8")
 
 
-def test_a_stop_counts_as_many_looks_as_there_were_scorings_to_end_at(ask):
+def test_a_stop_divides_the_level_among_the_planned_scorings(ask):
     found = ask({"run-s0 4": [{"request": "stop"}]})
-    assert found.result.conclusion.looks.scorings == 2
+    assert found.result.conclusion.looks.scorings == 3
 
 
 def test_an_experiment_that_is_stopped_begins_no_more_arms_and_is_complete(ask, two_arms):

@@ -114,6 +114,19 @@ def test_an_experiment_that_is_still_running_or_that_ends_with_a_look_is_none_of
     assert (conclusion.looks.number, conclusion.looks.unasked) == (2, 0)
 
 
+def test_a_run_of_an_earlier_look_that_is_repeated_for_its_scores(project):
+    """Renamed tasks in another order, with the record of the first run gone."""
+    first = project.experiment(metadata=METADATA)
+    first.run()
+    shutil.rmtree(first.record.directory)
+    rows = [
+        json.loads(line) for line in (project.root / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    project.write("tasks.jsonl", [{**row, "task_id": f"x{i}"} for i, row in enumerate(reversed(rows))])
+    series = marked(project.experiment(metadata=METADATA), "1 run repeated from earlier looks")
+    assert (series.number, series.repeated) == (2, 1)
+
+
 def test_a_question_that_was_changed_after_results(project):
     project.experiment(metadata=METADATA).run()
     changed = project.experiment(metadata=METADATA.replace("it learns", "it learns much"))

@@ -25,8 +25,11 @@ from evsys_record.scorings import THROUGH
 from evsys_record.user_ledger import user_ledger
 from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ALPHA, ArmConfig
+from evsys_runtime.data.task_contents import content_hashes
 from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.prior.final_tests import entry_of
+from evsys_runtime.experiment.state.outcome import THROUGH
+from evsys_runtime.experiment.verdict.scores import final_scoring
 from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from evsys_record.index import Index
     from evsys_runtime.evaluation.benchmarks import BoundBenchmark
     from evsys_runtime.experiment.state.session import Session
+
+_SCORE_DIGITS = 12
 
 __all__ = [
     "SeriesSoFar",
@@ -85,6 +90,7 @@ def look_series(
                     number=series.number,
                     runs=scored_runs(results),
                     evidence=_evidence(results),
+                    scores=_compared_scores(session, entry, results),
                 )
                 ledger.append([line])
                 return SeriesSoFar(series=series, reserved=line)
@@ -139,6 +145,7 @@ def _series(
         taken = taken[: -1 if _is_repeated(concluded[-1][0], _evidence(results), session.record) else None]
     looks = (*others, *taken)
     number, scorings = len(looks) + 1, _scorings_to_end_at(session, entry, results)
+    scores = _compared_scores(session, entry, results)
     return LookSeries(
         number=number,
         level=level_of_look(number, ALPHA) / scorings,
@@ -154,6 +161,7 @@ def _series(
         similar=known.looks_like(question, apart_from=own),
         other_tasks=known.looks_on_other_tasks(question, apart_from=own),
         unasked=ledger.seen_without_a_look(question, apart_from=[own, *_under_way(experiments, ledger)]),
+        repeated=ledger.scored_before(scores, apart_from=own),
         elsewhere=_looks_elsewhere(question, {own, *(each.experiment_id for each in known.asked)}, tell),
     )
 
@@ -178,6 +186,22 @@ def _evidence(results: Sequence[ArmResult]) -> str:
         if each.model is None
     )
     return digest(sorted(scores, key=lambda each: str(each[:3])))
+
+
+def _compared_scores(session: Session, entry: str, results: Sequence[ArmResult]) -> tuple[str, ...]:
+    """For each run that is compared with the baseline the digest of its score on each task; none where all are equal, which says nothing."""
+    tasks = next(one.tasks for one in session.benchmarks if one.name == entry)
+    hashes, baseline, found = content_hashes(tasks), session.plan.experiment.metadata.baseline, list[str]()
+    for arm in results:
+        scoring = None if arm.arm == baseline else final_scoring(arm, entry)
+        rewards = (
+            {}
+            if scoring is None
+            else {hashes.get(task, task): each for task, each in scoring.task_rewards.items()}
+        )
+        if len(set(map(str, rewards.values()))) > 1:
+            found.append(digest(sorted(rewards.items())).rpartition(":")[2][:_SCORE_DIGITS])
+    return tuple(found)
 
 
 def _under_way(experiments: Path, ledger: LookLedger) -> list[str]:
