@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
 
 import pytest
 
@@ -149,7 +150,10 @@ def of_a_real_model(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("of_a_real_model")
-def test_looks_whose_records_and_ledger_are_gone_or_in_a_copy_of_the_project(project):
+def test_looks_whose_records_and_ledger_are_gone_or_in_a_copy_of_the_project(project, monkeypatch):
+    """Also where a clock that was set back gives the name again."""
+    moment = time.gmtime(1_800_000_000)
+    monkeypatch.setattr("evsys_record.experiment_record.time.gmtime", lambda _seconds: moment)
     project.experiment(metadata=METADATA).run()
     shutil.rmtree(project.root / ".evsys")
     series = marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 look in other places")
@@ -216,8 +220,6 @@ def test_scores_that_changed_before_a_repeated_conclusion_are_a_look_of_their_ow
 
 
 def test_the_name_of_a_deleted_experiment_that_took_a_look_is_not_given_again(project, monkeypatch):
-    import time
-
     moment = time.gmtime(1_800_000_000)
     monkeypatch.setattr("evsys_record.experiment_record.time.gmtime", lambda _seconds: moment)
     first = project.experiment(metadata=METADATA)

@@ -162,7 +162,7 @@ def _series(
         other_tasks=known.looks_on_other_tasks(question, apart_from=own),
         unasked=ledger.seen_without_a_look(question, apart_from=[own, *_under_way(experiments, ledger)]),
         repeated=ledger.scored_before(scores, apart_from=own),
-        elsewhere=_looks_elsewhere(question, {own, *(each.experiment_id for each in known.asked)}, tell),
+        elsewhere=_looks_elsewhere(question, {each.experiment_id for each in known.asked}, tell),
     )
 
 
