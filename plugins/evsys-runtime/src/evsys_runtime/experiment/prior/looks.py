@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,15 +21,13 @@ from evsys_record.looks import missing_from
 from evsys_record.past_files import set_aside
 from evsys_record.proofs import proof_name
 from evsys_record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
-from evsys_record.scorings import THROUGH
+from evsys_record.scorings import THROUGH, final_scoring
 from evsys_record.user_ledger import user_ledger
 from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ALPHA, ArmConfig
 from evsys_runtime.data.task_contents import content_hashes
 from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.prior.final_tests import entry_of
-from evsys_runtime.experiment.state.outcome import THROUGH
-from evsys_runtime.experiment.verdict.scores import final_scoring
 from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:
@@ -162,7 +160,7 @@ def _series(
         other_tasks=known.looks_on_other_tasks(question, apart_from=own),
         unasked=ledger.seen_without_a_look(question, apart_from=[own, *_under_way(experiments, ledger)]),
         repeated=ledger.scored_before(scores, apart_from=own),
-        elsewhere=_looks_elsewhere(question, {each.experiment_id for each in known.asked}, tell),
+        elsewhere=_looks_elsewhere(question, ledger, tell),
     )
 
 
@@ -210,21 +208,22 @@ def _under_way(experiments: Path, ledger: LookLedger) -> list[str]:
     return [each.name for each in folders if each.is_dir() and ExperimentLock(each).holder() is not None]
 
 
-def _looks_elsewhere(question: AskedQuestion, known: Collection[str], tell: Callable[[str], None]) -> int:
-    """How many looks at a question this user took in experiments that neither the ledger nor the records know."""
+def _looks_elsewhere(question: AskedQuestion, ledger: LookLedger, tell: Callable[[str], None]) -> int:
+    """How many looks at a question this user took that the ledger doesn't have."""
     path = None if question.simulated else user_ledger(question)
     if path is None:
         return 0
+    # By the time as well: where all records are gone, an experiment's name may be given again.
+    known = {(line.experiment_id, line.time) for line in ledger.lines}
     try:
-        looks = LookLedger(path).looks()
+        lines = LookLedger(path).lines
     except StoreError as error:
         tell(f"looks in other places can't be counted: {error}")
         return 0
     return sum(
-        line.question.is_same(question)
-        for experiment, taken in looks.items()
-        if experiment not in known
-        for line, _ in taken
+        line.complete and line.question.is_same(question)
+        for line in lines
+        if (line.experiment_id, line.time) not in known
     )
 
 
