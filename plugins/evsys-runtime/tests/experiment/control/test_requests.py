@@ -169,7 +169,9 @@ def test_an_arm_that_is_stopped_is_scored_and_is_no_failed_one(ask):
     assert found.result.conclusion.verdict is not None
     (request,) = found.result.conclusion.extra["requests"]
     assert (request["request"], request["by"], request["runs"]) == ("stop", "ann", ["run-s0"])
-    assert "good enough" in (found.folder / "conclusion.md").read_text(encoding="utf-8")
+    assert "UTC, run-s0 ended early, by ann: good enough\n" in (found.folder / "conclusion.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_stop_divides_the_level_among_the_planned_scorings(ask):
@@ -214,6 +216,9 @@ def test_a_budget_is_extended_by_an_amount_and_stays_so(ask):
     assert [reply["limits"] for reply in found.replies] == [{"steps": 5}, {"steps": 6}]
     facts = json.loads((found.folder / "experiment.json").read_text(encoding="utf-8"))
     assert facts["adjusted"] == ["budget.steps=5", "budget.steps=6"]
+    assert "UTC, budget.steps raised to 6, by ann\n" in (found.folder / "conclusion.md").read_text(
+        encoding="utf-8"
+    )
     assert [request["limits"] for request in found.result.conclusion.extra["requests"]] == [
         {"steps": 5},
         {"steps": 6},

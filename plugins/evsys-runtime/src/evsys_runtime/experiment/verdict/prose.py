@@ -22,7 +22,7 @@ from evsys_record.text import listed, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.confirmation import repeat_words
-from evsys_runtime.experiment.verdict.endings import early_ends
+from evsys_runtime.experiment.verdict.endings import early_ends, request_lines
 from evsys_runtime.experiment.verdict.forgetting_table import forgetting_lines
 from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.second_models import second_model_lines
@@ -243,6 +243,7 @@ def conclusion_markdown(
         *(line for matrix in conclusion.forgetting for line in (*forgetting_lines(matrix), "")),
         *_table_lines(result, conclusion),
         *_section("Runs that ended early:", early_ends(result)),
+        *_section("Requests from outside:", request_lines(conclusion)),
         *_section("Metrics that left the bands of healthy training:", list(health_lines(conclusion.health))),
         *_paragraph(conclusion.best_arm and f"Best arm by its own score: `{conclusion.best_arm}`."),
         *_paragraph(conclusion.settle and f"To settle it: {conclusion.settle}."),
