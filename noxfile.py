@@ -35,6 +35,7 @@ ONE_THREAD = {
 }  # the test processes share the processors, and BLAS threads wait by spinning
 SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 BROWSER = ["playwright==1.65.2", "axe-playwright-python==0.1.8"]
+FUZZ = ["schemathesis==4.32.5"]
 PEERS = ["hydra-core>=1.3", "inspect-ai", "jinja2", "llm", "scipy", "transformers==5.24.0"]
 LOGGING_PEERS = [
     "trackio==0.43.0",
@@ -196,6 +197,15 @@ def postgres(session: nox.Session) -> None:
     _sync(session, "--all-packages", "--group=test", "--extra=postgres")
     rooms = [f"plugins/evsys-dashboard/tests/{room}" for room in ("api", "ingest", "push", "store")]
     session.run("python", "-m", "pytest", *(session.posargs or rooms), env={"EVSYS_POSTGRES": "1"})
+
+
+@nox.session(python=DEFAULT_PYTHON)
+def fuzz(session: nox.Session) -> None:
+    """Send the dashboard requests made up from its OpenAPI document."""
+    _sync(session, "--all-packages", "--group=test")
+    session.install(*FUZZ)
+    tests = "plugins/evsys-dashboard/tests/api/test_fuzz.py"
+    session.run("python", "-m", "pytest", "--timeout=900", tests, *session.posargs)
 
 
 @nox.session(python=DEFAULT_PYTHON)

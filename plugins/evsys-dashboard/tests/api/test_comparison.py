@@ -89,6 +89,10 @@ def test_an_unknown_arm_is_refused_with_those_that_are_known(ask, experiment):
     assert found["error"]["hint"] == "its arms: low, high"
 
 
+def test_a_missing_side_is_a_malformed_request(ask):
+    assert "'right' is missing" in ask("/comparison?left=a", status=400)["error"]["message"]
+
+
 def test_memory_is_what_evsys_context_prints(ask, experiment):
     found = ask("/memory")["context"]
     assert (found["experiments"], found["runs"], found["project"]) == (1, 2, experiment.parents[2].name)

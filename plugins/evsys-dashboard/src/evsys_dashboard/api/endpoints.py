@@ -118,6 +118,13 @@ def read_query[T](cls: type[T], values: Mapping[str, str], several: Callable[[st
         near = get_close_matches(unknown[0], list(hints), n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(hints)}"
         raise RefusedError(400, f"unknown parameter {unknown[0]!r}", hint=hint)
+    missing = [
+        field.name
+        for field in attrs.fields(cls)  # type: ignore[arg-type]  # the queries of endpoints are attrs classes
+        if field.default is attrs.NOTHING and field.name not in values
+    ]
+    if missing:
+        raise RefusedError(400, f"parameter {missing[0]!r} is missing")
     try:
         return cls(**{name: _value(name, hints[name], several(name)) for name in values})
     except ValueError as exc:

@@ -99,8 +99,11 @@ def _parameters(query: type | None) -> list[dict[str, Any]]:
     if query is None:
         return []
     schema = schema_for_config(query)
-    names = typing.get_type_hints(query)
-    return [{"name": name, "in": "query", "schema": schema["properties"][name]} for name in names]
+    required = schema.get("required", ())
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": schema["properties"][name]}
+        for name in typing.get_type_hints(query)
+    ]
 
 
 def _reference(cls: type, schemas: dict[str, Any], *, answered: bool) -> dict[str, Any]:
