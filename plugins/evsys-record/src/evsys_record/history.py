@@ -50,7 +50,7 @@ _RUN_STATUS = (
 )
 _COUNTS = (
     "(SELECT count(*) FROM run r WHERE r.experiment = e.id), "
-    "(SELECT count(*) FROM run r WHERE r.experiment = e.id AND r.state = 'completed')"
+    "(SELECT count(*) FROM run r WHERE r.experiment = e.id AND r.state IN ('completed', 'stopped'))"
 )
 _LISTS = (
     "tags",

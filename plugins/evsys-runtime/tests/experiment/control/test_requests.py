@@ -10,6 +10,7 @@ import attrs
 import pytest
 from small_project import METADATA, Project
 
+import evsys_record
 from evsys.types import ExperimentResult
 from evsys_record.events import read_events
 from evsys_record.jsonl import read_jsonl
@@ -167,6 +168,9 @@ def test_an_arm_that_is_stopped_is_scored_and_is_no_failed_one(ask):
     assert found.result.arms[0].run.stop_reason == "stopped on request by ann: good enough"
     assert [e.step for e in found.result.arms[0].evaluations] == [0, 2, 3]
     assert found.result.conclusion.verdict is not None
+    with evsys_record.open(found.folder).index() as index:
+        (past,) = evsys_record.ask(index, evsys_record.Question()).experiments
+    assert (past.status, past.runs, past.runs_completed) == ("stopped", 1, 1)
     (request,) = found.result.conclusion.extra["requests"]
     assert (request["request"], request["by"], request["runs"]) == ("stop", "ann", ["run-s0"])
     assert "UTC, run-s0 ended early, by ann: good enough\n" in (found.folder / "conclusion.md").read_text(

@@ -13,6 +13,7 @@ from evsys_record.history import runs_of
 from evsys_record.index import Index
 from evsys_record.marks import disqualifying
 from evsys_record.result_files import made_in, read_run_result
+from evsys_record.scorings import THROUGH
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, positive
 from evsys_runtime.experiment.insight.costs import TypicalRun
 from evsys_runtime.experiment.insight.findings import winners_of
@@ -79,7 +80,7 @@ def _recipe(
         or next((run.algorithm for run in runs if run.algorithm), None),
         rows=next((run.rows for run in runs if run.rows is not None), None),
         learning_rate=positive(config.get(_RATE)),
-        runs=sum(run.status == "completed" for run in runs),
+        runs=sum(run.status in THROUGH for run in runs),
         cost_usd=typical.cost_usd,
         seconds=typical.seconds,
         checkpoint=None if place is None else _starting_point(project, place),
