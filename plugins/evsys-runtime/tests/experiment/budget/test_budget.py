@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from small_project import METADATA
 
 from evsys.errors import BudgetExceeded, ConfigError
-from evsys.types import ArmResult, Usage
+from evsys.types import ArmResult, EvaluationResult, Usage
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.history import runs_of
 from evsys_record.index import Index
@@ -89,6 +89,24 @@ def test_time_passes_for_all():
     assert budget.admit("b-s0") == "budget.wall_seconds: 60 s of 60 s spent"
 
 
+def test_seconds_are_kept_for_scoring_as_soon_as_it_is_known_how_long_that_takes():
+    budget = Told(wall_seconds=60)
+    arm = budget.admit("a-s0")
+    for seconds in (15.0, 20.0):
+        arm.evsys_evaluation_finished(
+            EvaluationResult(benchmark="val", split="val", step=0, status="completed", seconds=seconds)
+        )
+    budget.clock.time = 39.0
+    arm.charge(tokens(1), steps=1)
+    budget.clock.time = 40.0
+    with pytest.raises(BudgetExceeded, match="40 s of 60 s spent, 20 s reserved"):
+        arm.charge(tokens(1), steps=1)
+    budget.clock.time = 59.0
+    arm.charge(tokens(1))  # a rollout of the scoring
+    arm.settle("budget_stopped")
+    assert budget.admit("b-s0") == "budget.wall_seconds: 59 s of 60 s spent, 20 s reserved"
+
+
 def test_at_four_fifths_it_is_warned_once():
     budget = Told(tokens=100, usd=10)
     arm = budget.admit("a-s0")
@@ -141,7 +159,7 @@ def test_a_finished_scoring_goes_on_record_with_what_it_used():
     budget = Told(tokens=100)
     arm = budget.admit("a-s0")
     arm.charge(tokens(7))
-    arm.evsys_evaluation_finished()
+    arm.evsys_evaluation_finished(EvaluationResult(benchmark="val", split="val", step=0, status="completed"))
     assert budget.kept[-1]["spent"]["tokens"] == 7
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 
 from evsys.errors import BudgetExceeded
-from evsys.types import ArmResult, RunContext, Usage
+from evsys.types import ArmResult, EvaluationResult, RunContext, Usage
 from evsys_record.encoding import now
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import BudgetConfig
@@ -106,6 +106,7 @@ class ExperimentBudget:
         self._spent = {name: sum(one.used[name] for one in self._accounts.values()) for name in COUNTED}
         self._open: dict[str, _Account] = {}
         self._warned: set[str] = set()
+        self._scoring: dict[str, float] = {}
 
     # --- what is there --------------------------------------------------------------------------------------------
 
@@ -154,6 +155,15 @@ class ExperimentBudget:
         return (
             float(limit) - self.spending(name) - sum(account.unused_reservation(name) for account in others)
         )
+
+    @property
+    def kept_for_scoring(self) -> float:
+        """Seconds that no training gets, since scoring takes as long: a run without its score is paid for in vain."""
+        return sum(self._scoring.values())
+
+    def add_scoring(self, entry: str, seconds: float) -> None:
+        """Learn how long the scoring of an entry takes; the longest counts."""
+        self._scoring[entry] = max(seconds, self._scoring.get(entry, 0.0))
 
     def facts(self) -> Mapping[str, Any]:
         """It as JSON values, as it continues record."""
@@ -236,6 +246,8 @@ class ExperimentBudget:
         for name in ("wall_seconds", *(("arms",) if is_new else ()), *COUNTED):
             if self.remainder(name, run_id) <= 0:
                 return self._refusal(name, 1.0 if name == "arms" else need.get(name))
+        if self.remainder("wall_seconds") <= self.kept_for_scoring:
+            return self._refusal("wall_seconds", self.kept_for_scoring)
         others = [account for key, account in self._accounts.items() if key != run_id]
         if not self._open and not any(account.used[name] for account in others for name in COUNTED):
             return None  # the first run, which may have been cut off before
@@ -305,7 +317,9 @@ class ExperimentBudget:
             if limit is not None and self.spending(name) >= WARN_AT * limit:
                 self._warn(name, f"{WARN_AT:.0%} of the budget is reached: {self.words(name)}")
         for name in ("wall_seconds", "usd", "tokens", *(("steps",) if steps else ())):
-            if self.remainder(name, run_id) <= 0:
+            if self.remainder(name, run_id) <= (
+                self.kept_for_scoring if steps and name == "wall_seconds" else 0
+            ):
                 raise BudgetExceeded(
                     self.words(name), hint=_hint(name, self._required_limit(name)), limit=name
                 )
@@ -317,6 +331,8 @@ class ExperimentBudget:
         reserved = (
             sum(account.unused_reservation(name) for account in self._open.values())
             if name in COUNTED
+            else self.kept_for_scoring
+            if name == "wall_seconds" and self.remainder(name) > 0
             else 0.0
         )
         return f"{text}, {_amount(name, reserved)} reserved" if reserved else text
@@ -412,8 +428,10 @@ class ArmBudget:
         self._whole.keep()
         self._whole.note_spent(self._run_id)
 
-    def evsys_evaluation_finished(self) -> None:
-        """A hook: a scoring is seldom cheap."""
+    def evsys_evaluation_finished(self, evaluation: EvaluationResult) -> None:
+        """A hook: a scoring is seldom cheap, and the next one of the entry takes as long."""
+        if evaluation.model is None and evaluation.status == "completed":
+            self._whole.add_scoring(evaluation.benchmark, evaluation.seconds)
         self._whole.keep()
         self._whole.note_spent(self._run_id)
 
