@@ -4,6 +4,7 @@ from evsys import HookManager
 from evsys.types import Clients, ModelSpec, RunContext
 from evsys_record.run_record import RunRecord
 from evsys_runtime.experiment.state.seeds import Seeds
+from evsys_runtime.logging import configure, record_logger
 from evsys_runtime.training.checkpoints import RunCheckpoints
 
 __all__ = ["MODEL", "Rows", "bare_run"]
@@ -34,6 +35,6 @@ def bare_run(record: RunRecord, client, rows: int, *, evaluate=None) -> RunConte
         record=record,
         checkpoints=RunCheckpoints(record.checkpoints, MODEL, attempt=attempt.n, attempts=record.attempts),
         hooks=HookManager(),
-        log=record.logger(arm="bench"),
+        log=record_logger(record, configure(console_level=None), arm="bench"),
         evaluate=evaluate,
     )

@@ -13,6 +13,7 @@ from evsys_record import marks
 from evsys_record.index import Index
 from evsys_record.result_trees import result_tree
 from evsys_record.retraction import retract
+from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.config.project import project_registry
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.data.load import load_dataset
@@ -71,6 +72,19 @@ def planned(config, *overrides, **options):
 
 def ran(config, *overrides):
     return Experiment.from_yaml(config, overrides=overrides, quiet=True).run()
+
+
+def test_the_work_of_planning_grows_with_the_arms_and_not_with_their_square(config, monkeypatch):
+    looks = []
+    label = ArmConfig.label
+    monkeypatch.setattr(ArmConfig, "label", property(lambda arm: looks.append(arm) or label.__get__(arm)))
+    counts = []
+    for arms in (10, 40):
+        rates = ", ".join(str(0.001 * (number + 1)) for number in range(arms))
+        planned(config, f"matrix.axes={{algorithm.params.learning_rate: [{rates}]}}")
+        counts.append(len(looks))
+        looks.clear()
+    assert counts[1] < 6 * counts[0]
 
 
 def test_planning_builds_no_algorithm_again_and_resolves_no_arm_for_an_empty_record(config, monkeypatch):

@@ -65,7 +65,7 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         reused: Mapping[str, str] = {}
         if read_rows:
             reused = reused_runs(plan, benchmarks, index, trainings=trainings, warnings=notes)
-        arms = [_with_reused(plan, arm, reused) for arm in trainings.arms()]
+        arms = _with_reused(plan, trainings.arms(), reused)
         scored = (*benchmarks, *_proofs(plan, benchmarks))
         scorings = [_scoring(plan, benchmark, arms, evidence, reused=reused) for benchmark in scored]
         found = merge_search_arms(plan, arms)
@@ -115,10 +115,13 @@ def _each_run(arms: Sequence[PlannedArm]) -> list[PlannedArm]:
     return [arm for arm in arms for _ in range(arm.made)]
 
 
-def _with_reused(plan: Plan, arm: PlannedArm, reused: Mapping[str, str]) -> PlannedArm:
-    """An arm with the experiments that its runs are taken from."""
-    runs = [each.run_id for each in plan.arms if each.label == arm.arm]
-    return attrs.evolve(arm, reused=tuple(reused[run_id] for run_id in runs if run_id in reused))
+def _with_reused(plan: Plan, arms: Sequence[PlannedArm], reused: Mapping[str, str]) -> list[PlannedArm]:
+    """The arms with the experiments that their runs are taken from."""
+    sources: dict[str, list[str]] = {}
+    for arm in plan.arms if reused else ():
+        if arm.run_id in reused:
+            sources.setdefault(arm.label, []).append(reused[arm.run_id])
+    return [attrs.evolve(arm, reused=tuple(sources.get(arm.arm, ()))) if sources else arm for arm in arms]
 
 
 def _total[N: (int, float)](arms: Sequence[PlannedArm], value: Callable[[PlannedArm], N | None]) -> N | None:
