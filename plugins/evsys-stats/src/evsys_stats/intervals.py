@@ -73,9 +73,30 @@ def mean_interval(
     # CR1: with one task a cluster this is the plain standard error of a mean, sqrt(sum (s - m)^2 / (n (n - 1))).
     squares = math.fsum(math.fsum(value - mean for value in group) ** 2 for group in groups)
     error = math.sqrt(squares * len(groups) / (len(groups) - 1)) / len(values)
-    half = student_t_quantile(0.5 + LEVEL / 2, len(groups) - 1) * error
-    method = "t" if len(groups) == len(values) else "clustered t"
-    return Interval(mean - half, mean + half, method).within(possible, mean)
+    quantile = student_t_quantile(0.5 + LEVEL / 2, len(groups) - 1)
+    clustered = "" if len(groups) == len(values) else "clustered "
+    scored = None if possible is None else _score_interval(mean, quantile * error, possible)
+    if scored is not None:
+        return Interval(*scored, f"{clustered}score")
+    half = quantile * error
+    return Interval(mean - half, mean + half, f"{clustered}t").within(possible, mean)
+
+
+def _score_interval(mean: float, half: float, possible: Range) -> tuple[float, float] | None:
+    """Wilson's interval at the number of 0/1 outcomes that would have this error (Korn & Graubard 1998).
+
+    The t interval is symmetric, so of a mean near an end of its range it misses the truth too often: its error comes from
+    values that hardly differ. None where the range isn't known, or the mean isn't inside of it.
+    """
+    width = possible[1] - possible[0]
+    if not (math.isfinite(width) and possible[0] < mean < possible[1]):
+        return None
+    p = (mean - possible[0]) / width
+    spread = (half / width) ** 2 / (p * (1.0 - p))
+    centre = (p + spread / 2.0) / (1.0 + spread)
+    reach = math.sqrt(spread * p * (1.0 - p) + spread**2 / 4.0) / (1.0 + spread)
+    low, high = (possible[0] + width * end for end in (centre - reach, centre + reach))
+    return min(low, mean), max(high, mean)
 
 
 def _of_agreement(value: float, groups: int, possible: Range | None) -> Interval | None:
