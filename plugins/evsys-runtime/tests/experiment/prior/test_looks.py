@@ -402,6 +402,33 @@ def test_a_look_at_a_similar_question_is_a_mark_wherever_the_verdict_is(project,
     assert "1 look at similar questions" in labels(past.marks)
 
 
+@pytest.mark.parametrize("change", [ANOTHER_METRIC, ANOTHER_CLAIM], ids=["metric", "claim"])
+def test_touching_an_arm_hides_no_change_of_the_question(project, change):
+    against = METADATA.replace("  hypothesis", "  baseline: low\n  hypothesis")
+    looked(project, text=TWO_ARMS, metadata=against)
+    touched = looked(project, ("0.0011", "0.0011001"), change, text=TWO_ARMS, metadata=against)
+    assert (touched.number, touched.similar) == (1, 1)
+
+
+def test_a_search_hides_no_change_of_the_question(project):
+    space = """
+matrix:
+  axes:
+    algorithm.params.learning_rate: {low: 0.001, high: 0.05, log: true}
+base_run:
+  data: {source_kind: jsonl, path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
+  model: {name: evsys/tiny}
+  algorithm: {kind: sft, params: {steps: 6, batch_size: 4}}
+  backend: {kind: mock}
+search: {kind: random, params: {arms: 2}}
+confirm: {seeds: 1}
+"""
+    first = looked(project, text=space)
+    assert looked(project, text=space, extra="base_seed: 1\n").number == 2
+    other = looked(project, ANOTHER_METRIC, text=space, extra="base_seed: 2\n")
+    assert (first.number, other.number, other.similar) == (1, 1, 2)
+
+
 def test_looks_on_other_tasks_are_not_similar(project):
     project.experiment(metadata=METADATA).run()
     project.tasks(

@@ -157,6 +157,12 @@ def test_an_arm_that_changed_nothing_is_never_supported():
     assert conclude(QUESTION, [arm("a", ZEROS, ZEROS)]).verdict == "INCONCLUSIVE"
 
 
+def test_the_same_tiny_gain_on_every_task_supports_nothing():
+    conclusion = conclude(QUESTION, [arm("a", [0.5] * 50, [0.5001] * 50)])
+    assert conclusion.verdict == "INCONCLUSIVE"
+    assert conclusion.comparisons[0].low < 0
+
+
 def test_a_harmful_arm_is_refuted():
     conclusion = conclude(QUESTION, [arm("a", ONES, ZEROS)])
     assert (conclusion.verdict, conclusion.comparisons[0].outcome) == ("REFUTED", "loss")
