@@ -85,7 +85,7 @@ def test_an_unknown_figure_is_an_error(capsys):
     assert "unknown figures: nothing" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["folders", "upwards", "circles"])
+@pytest.mark.parametrize("name", ["folders", "upwards", "circles", "is-no"])
 def test_a_figure_that_has_reached_its_goal_keeps_it(name: str):
     figure = figures()[name]
     assert len(figure.count()) <= figure.at_most, figure.count()

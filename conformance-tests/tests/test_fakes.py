@@ -27,7 +27,7 @@ def test_it_gives_the_same_answer_to_all():
 def test_each_call_takes_the_next_answer_of_a_list():
     model = FakeModel(["one", "two"])
     assert [ask(model)[0].message.content for _ in range(2)] == ["one", "two"]
-    with pytest.raises(AssertionError, match="has 2 answers and was asked once more"):
+    with pytest.raises(AssertionError, match="has 2 answers and was asked again"):
         ask(model)
 
 

@@ -28,7 +28,7 @@ BOMB = "\n".join(f"k{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 10)}]"
         pytest.param(f"{CONFIG}---\n{CONFIG}".encode(), r":10:1: .*second YAML document", id="two documents"),
         pytest.param(BOMB.encode(), r"aliases unfold to more than 100,000 values", id="a bomb"),
         pytest.param(b"a: " + b"[" * 9999, r"config\.yaml:1:\d+: .*nested more than 100 levels", id="deep"),
-        pytest.param(b"a: &x {b: *x}\n", r"\*x stands inside the value that it refers to", id="itself"),
+        pytest.param(b"a: &x {b: *x}\n", r"\*x is inside the value that it refers to", id="itself"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_experiment_is_refused_with_its_line_and_leaves_nothing(lab, content, said):

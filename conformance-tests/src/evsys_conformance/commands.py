@@ -53,7 +53,7 @@ def conformance(
         if code == _PYTEST_INTERRUPTED:
             return INTERRUPTED
         if code not in {PASSED, _PYTEST_FAILED} or not path.exists():
-            raise PluginError(f"pytest ended with {code} and no result", hint="its own message stands above")
+            raise PluginError(f"pytest ended with {code} and no result", hint="its own message is above")
         text = path.read_text(encoding="utf-8")
     if report is not None:
         report.write_text(text, encoding="utf-8")

@@ -125,7 +125,7 @@ class FakeModel:
             answer = answers
         else:
             if number > len(answers):
-                raise AssertionError(f"the fake model has {len(answers)} answers and was asked once more")
+                raise AssertionError(f"the fake model has {len(answers)} answers and was asked again")
             answer = answers[number - 1]
         if isinstance(answer, Exception):
             raise answer

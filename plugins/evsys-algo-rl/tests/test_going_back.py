@@ -223,7 +223,7 @@ def test_it_goes_on_from_the_best_checkpoint_with_a_lower_rate_and_other_samples
     assert again
     assert any(before != now for before, now in again)
     [warning] = [text for text in arm.warnings if "collapsed in attempt 1" in text]
-    assert "went on from step 4 as attempt 2 (rollback)" in warning
+    assert "continued from step 4 as attempt 2 (rollback)" in warning
 
 
 def test_both_sides_are_on_record_with_what_each_came_to(lab):

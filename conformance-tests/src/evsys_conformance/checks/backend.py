@@ -113,5 +113,5 @@ class BackendConformance(
                 return list(before.logprobs), list(after.logprobs)
 
         for before, after in zip(*run(beside()), strict=True):
-            wrong = "after two steps of another run beside it, the logprobs of this one are others"
+            wrong = "after two steps of a concurrent run, the logprobs of this one are others"
             require_close(after, before, wrong, rtol=1e-5, atol=1e-5)

@@ -81,7 +81,7 @@ class _Listening(EntryConformance):
             if callable(getattr(plugin, name, None)) and (found := _hooks_like(name))
         }
         breach(
-            "it has no hook, so it is told of nothing",
+            "it has no hook, so nothing reaches it",
             seen=Words(f"its functions: {', '.join(n for n in names if not n.startswith('_')) or 'none'}"),
             wanted="; ".join(f"{hook} in place of {name}" for name, hook in near.items())
             or f"a method called like a hook ({', '.join(HOOKS)}); or conformance = {{'mark': True}}",
@@ -96,7 +96,7 @@ class _Listening(EntryConformance):
             pytest.skip("after test_nothing_that_it_does_ends_a_run: it ends the process")
         require(
             not listener.warnings,
-            "told of a whole run, it fails: " + "; ".join(listener.warnings),
+            "its hooks fail during a whole run: " + "; ".join(listener.warnings),
             wanted="no exception: a run continues without it, and counts a warning",
         )
 

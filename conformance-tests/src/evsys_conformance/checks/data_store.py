@@ -24,7 +24,7 @@ class DataStoreConformance(PluginConformance):
     kind: ClassVar[str | None] = "data_store"
     words: ClassVar[Mapping[str, str]] = {
         "refs": "references that it can pull",
-        "rows": "the rows behind the first of `refs`, whatever letters they have",
+        "rows": "the rows behind the first of `refs`, regardless of their letters",
         "damaged": "references to data that are there, but torn or half written",
     }
 
@@ -51,9 +51,7 @@ class DataStoreConformance(PluginConformance):
     def test_gives_rows(self, plugin: Any, ref: str, home: Path) -> None:
         """Pulled rows are JSON mappings, and there is at least one."""
         rows = run(_pull(plugin, ref))
-        require(
-            rows, f"it gives no row of {ref!r}", seen=rows, wanted="the rows that the reference stands for"
-        )
+        require(rows, f"it gives no row of {ref!r}", seen=rows, wanted="the rows of the reference")
         for row in rows:
             require(
                 isinstance(row, Mapping),
@@ -92,7 +90,7 @@ class DataStoreConformance(PluginConformance):
         again = _bytes(run(_pull(plugin, ref)))
         require(
             again == before,
-            "pulled again, after the first rows were changed by whoever pulled them, the rows are others",
+            "pulled again, after the first rows were changed by their reader, the rows are others",
             seen=again,
             wanted=wanted,
         )
@@ -115,7 +113,7 @@ class DataStoreConformance(PluginConformance):
     @check()
     def test_unknown_reference_is_an_error(self, plugin: Any, ref: str, home: Path) -> None:
         """A reference to nothing fails, and isn't an empty dataset. Of a store that is only known to fail this says nothing."""
-        _must_fail(plugin, "evsys-there-is-no-such-dataset", "a reference that nobody knows gives rows")
+        _must_fail(plugin, "evsys-there-is-no-such-dataset", "an unknown reference gives rows")
 
     @check()
     def test_half_written_data_are_an_error(self, plugin: Any, damaged: list[str], home: Path) -> None:

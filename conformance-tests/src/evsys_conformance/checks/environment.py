@@ -55,7 +55,7 @@ class EnvironmentConformance(PluginConformance):
             await asyncio.wait([starting], timeout=_SECONDS)
             require(
                 starting.done(),
-                f"its start goes on {_SECONDS:g} seconds after it was cancelled",
+                f"its start continues {_SECONDS:g} seconds after it was cancelled",
                 wanted="CancelledError passes through",
             )
             _require_stopped(await _stopping(plugin), "stopped after its start was cancelled")

@@ -34,7 +34,7 @@ class InferenceClientConformance(PluginConformance):
     kind: ClassVar[str | None] = "inference_client"
     words: ClassVar[Mapping[str, str]] = {
         "address": "the name of the param that holds the address of its service; the suite then tries addresses on loopback "
-        "at which nobody answers"
+        "that don't answer"
     }
 
     @pytest.fixture

@@ -81,7 +81,7 @@ class LauncherConformance(PluginConformance):
         keys = _telling(forwards, backwards)
         if not keys:
             pytest.skip(
-                "its results don't tell arms apart: no text is different for each, and the same each time"
+                "its results don't distinguish arms: no text is different for each, and the same each time"
             )
         for key in keys:
             require_equal(

@@ -100,7 +100,7 @@ class PluginConformance(EntryConformance):
             breach(
                 f"it can't be made: {exc if isinstance(exc, EvsysError) else told_of(exc)}",
                 seen=dict(params),
-                wanted="params that it needs stand in its class: conformance = {'params': {...}}",
+                wanted="params that it needs belong in its class: conformance = {'params': {...}}",
             )
 
     @check(calls=False)
@@ -156,7 +156,7 @@ class PluginConformance(EntryConformance):
                     breach(
                         f"its schema allows a value of {name} that its Config refuses: {wrong[0]}",
                         seen=value,
-                        wanted="the schema forbids what is refused, so that an editor can tell",
+                        wanted="the schema forbids what is refused, so that an editor can show it",
                     )
                 accepted += not problems
 

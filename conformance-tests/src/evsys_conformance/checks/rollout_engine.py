@@ -119,7 +119,7 @@ class RolloutEngineConformance(PluginConformance):
             require_equal(
                 (ctx.sampling.temperature, ctx.sampling.max_tokens, ctx.system_prompt, ctx.max_turns),
                 (_SAMPLING.temperature, _SAMPLING.max_tokens, "Be kind.", 5),
-                f"the agent of task {task!r}, sample {sample}, is told another temperature, max_tokens, system_prompt or "
+                f"the agent of task {task!r}, sample {sample}, gets another temperature, max_tokens, system_prompt or "
                 "max_turns than policy and limits say",
             )
         seeds = {key: ctx.seed for key, ctx in agent.told.items()}

@@ -133,7 +133,7 @@ class SamplingClientConformance(PluginConformance):
     def test_sampled_logprobs_are_those_recomputed(self, trial: Trial) -> None:
         """The logprob that comes with each sampled token is the model's own for that token there."""
         sampled, again = run(_sample_logprobs(trial))
-        wrong = "the logprob of a sampled token isn't what compute_logprobs gives there (whatever the temperature)"
+        wrong = "the logprob of a sampled token isn't what compute_logprobs gives there (at any temperature)"
         require_close(sampled, again, wrong, **CLOSE)
 
     @check()
@@ -175,7 +175,7 @@ class SamplingClientConformance(PluginConformance):
                 alone = [await _greedy(sampler, prompt) for prompt in prompts]
                 return alone, await asyncio.gather(*(_greedy(sampler, prompt) for prompt in prompts))
 
-        wrong = "prompts that are sampled at the same time go on otherwise than alone"
+        wrong = "prompts that are sampled at the same time continue otherwise than alone"
         for alone, together in zip(*run(both()), strict=True):
             require_equal(list(together.tokens), list(alone.tokens), f"{wrong}: their tokens")
             require_close(together.logprobs, alone.logprobs, f"{wrong}: their logprobs", **CLOSE)

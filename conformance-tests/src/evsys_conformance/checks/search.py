@@ -114,7 +114,7 @@ class SearchConformance(PluginConformance):
         arms, history = _search(plugin, few, rounds=_MOST_ROUNDS)
         require(
             not _list_arms(plugin.ask(history, few)),
-            f"in a space of 4 arms it goes on after {len(arms)}",
+            f"in a space of 4 arms it continues after {len(arms)}",
             seen=arms[-1:],
             wanted="[] when it is done",
         )

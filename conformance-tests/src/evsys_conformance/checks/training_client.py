@@ -476,4 +476,4 @@ def _losses(loaded: Any) -> list[str]:
 
 def _norm(result: Any) -> float:
     norm: float | None = result.grad_norm
-    return pytest.skip("doesn't tell the gradient's norm") if norm is None else norm
+    return pytest.skip("doesn't report the gradient's norm") if norm is None else norm

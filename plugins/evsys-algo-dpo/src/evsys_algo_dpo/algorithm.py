@@ -145,7 +145,7 @@ class DPO(BaseAlgorithm):
         if self._impossible:
             self.warn(
                 f"{len(self._impossible)} of {len(references)} pairs have no loss: the reference finds a side of theirs impossible, "
-                "or doesn't tell how likely it is"
+                "or gives no logprob for it"
             )
 
     async def build_batch(self, step_idx: int) -> TrainingBatch:

@@ -39,7 +39,7 @@ class LocalConfig:
 
     device: Device = option(
         "auto",
-        "What computes: numpy on the CPU (`cpu`), or torch on a GPU (`cuda`), which torch must be installed for. `auto` is the GPU "
+        "The computing library: numpy on the CPU (`cpu`), or torch on a GPU (`cuda`), which torch must be installed for. `auto` is the GPU "
         "where torch is installed and finds one, else the CPU.",
     )
     workers: int | None = option(

@@ -66,7 +66,7 @@ class TinkerConfig:
     )
     replay_steps: int = option(
         200,
-        "Where the server loses a model, it is made again from the last state and at most so many optimiser steps are "
+        "If the server loses a model, it is recreated from the last state and at most this many optimiser steps are "
         "repeated; 0 ends the run instead.",
         ge=0,
     )

@@ -101,7 +101,7 @@ def keys() -> None:
     multiple=True,
     required=True,
     type=click.Choice(["read", "write", "test", "admin"]),
-    help="What the key grants; may be given several times.",
+    help="Scope of the key; may be given several times.",
 )
 @click.option("--project", help="The one project that the key is for.  [default: all]")
 @click.option("--note", help="Who or what it is for.")

@@ -129,7 +129,7 @@ def training(material: Material) -> Iterator[Plot]:
         left = f"{count} more in metrics.jsonl" if count > 0 else ""
         yield _plot_metrics(
             "training-metrics",
-            "What training measured at each step",
+            "Training metrics by step",
             more[:MOST_PANELS],
             lines,
             best,

@@ -47,7 +47,7 @@ def made_in(folder: Path, result: Mapping[str, Any]) -> Path:
     names = (str(reused["experiment_id"]), str(reused["folder"]))
     if any(len(PurePath(name).parts) != 1 or name in (".", "..") or "\0" in name for name in names):
         raise StoreError(
-            f"{folder / RESULT} names {'/'.join(names)!r} as the run that it was reused from, which is no run of a record",
+            f"{folder / RESULT} names {'/'.join(names)!r} as the run that it was reused from, which is not a run of a record",
             path=str(folder),
         )
     return folder.parents[2] / names[0] / "runs" / names[1]

@@ -120,12 +120,12 @@ REFUSED = {
     ),
     "own data": (
         STAGES + BARE.replace("run:", "run:\n  data: {path: a.jsonl}"),
-        "$.run.data: 'stages' beside the runs",
+        "$.run.data: set by the experiment's 'stages'",
     ),
-    "own algorithm": (STAGES + RUN, "$.run.algorithm: 'stages' beside the runs says what 'algorithm' is"),
+    "own algorithm": (STAGES + RUN, "$.run.algorithm: set by the experiment's 'stages'"),
     "inside": (
         STAGES + BARE.replace("run:", "run:\n  stages: [1]"),
-        "$.run.stages: 'stages' beside the runs",
+        "$.run.stages: set by the experiment's 'stages'",
     ),
     "no algorithm": (CONTINUAL + BARE, "$.run.algorithm: is missing"),
     "confirm": (

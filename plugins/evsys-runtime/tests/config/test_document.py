@@ -292,7 +292,7 @@ def test_an_unknown_alias_is_refused():
 
 
 def test_a_value_inside_itself_is_refused():
-    assert "exp.yaml:1:8: $: *a stands inside the value that it refers to" in only("a: &a [*a]\n")
+    assert "exp.yaml:1:8: $: *a is inside the value that it refers to" in only("a: &a [*a]\n")
 
 
 def test_a_billion_laughs_are_refused_before_they_unfold():

@@ -54,7 +54,7 @@ def names(arms: list[ArmTree]) -> list[str]:
         ("runs: [{seed: 1}, null]\n", "exp.yaml:1:19: $.runs[1]: a run is a mapping, this is null"),
         ("matrix: {axes: {seed: [1]}}\n", "$.matrix: the matrix has no 'base_run' to vary"),
         ("base_run: [1]\nmatrix: {axes: {seed: [1]}}\n", "$.base_run: a run is a mapping, this is a list"),
-        ("base_run: {}\nmatrix: {base_run: {}, axes: {seed: [1]}}\n", "$.base_run: 'base_run' stands beside the matrix and inside it"),
+        ("base_run: {}\nmatrix: {base_run: {}, axes: {seed: [1]}}\n", "$.base_run: 'base_run' is given both inside the matrix and next to it"),
     ],
 )  # fmt: skip
 def test_exactly_one_form_is_taken(text: str, message: str):

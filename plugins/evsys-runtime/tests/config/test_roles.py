@@ -116,7 +116,7 @@ def test_the_backend_of_a_role_must_offer_what_the_algorithm_needs_of_it(problem
 def test_an_inference_client_is_no_backend_and_the_hint_says_where_it_stands(problems):
     text = only(problems(run("{model: {name: evsys/tiny}, backend: {kind: service}}")))
     assert "no backend is called 'service'" in text
-    assert "it is an inference client, which stands in teacher.inference" in text
+    assert "it is an inference client, which belongs in teacher.inference" in text
 
 
 class Service:

@@ -41,8 +41,8 @@ class ChatAgentParams:
         default=(),
         converter=tuple,
         metadata={
-            "help": "Python functions that the model may call, as `src.tools:search`: it is told what each call came to, an error "
-            "too, and answers again."
+            "help": "Python functions that the model may call, as `src.tools:search`: it gets the result or the error of each "
+            "call, and answers again."
         },
     )
 

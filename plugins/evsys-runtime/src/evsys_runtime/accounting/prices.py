@@ -124,7 +124,7 @@ def _read(path: Path) -> Mapping[str, Price]:
 def _problems(tree: Mapping[str, Any]) -> Iterator[Problem]:
     models = tree.get("models", {})
     for name in sorted(set(tree) - {"models", "as_of"}):
-        yield Problem(path=f"$.{name}", message="unknown key", hint='a price stands in [models."NAME"]')
+        yield Problem(path=f"$.{name}", message="unknown key", hint='a price belongs in [models."NAME"]')
     yield from _date_problems(tree, "$")
     if not isinstance(models, dict):
         yield Problem(path="$.models", message="must be a table of models")

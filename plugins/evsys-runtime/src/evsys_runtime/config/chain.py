@@ -297,7 +297,7 @@ def _with_recipe(key: str, tree: Mapping[str, Any], reader: Reader) -> dict[str,
             continue
         for name in (*_SET_BY[key], key):
             if run.get(name) is not None:
-                message = f"{key!r} beside the runs says what {name!r} is"
+                message = f"set by the experiment's {key!r} already"
                 reader.add(paths.join((*place, name)), message, f"leave it out, or {key!r}")
         made = trees.put(made, place, {**run, key: tree[key]})
     return made

@@ -196,7 +196,7 @@ class _Composer:
     def _alias(self, event: Any) -> Node:
         if event.anchor in self.open:
             raise self._fatal(
-                event, f"*{event.anchor} stands inside the value that it refers to", "write the value out"
+                event, f"*{event.anchor} is inside the value that it refers to", "write the value out"
             )
         node = self.anchors.get(event.anchor)
         if node is None:

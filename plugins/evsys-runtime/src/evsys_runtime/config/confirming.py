@@ -57,7 +57,7 @@ def check_confirm(
     if confirm.seeds == 0 and entry is chosen and entry.temperature == 0:
         reader.add(
             f"{_PLACE}.seeds",
-            f"at temperature 0 the trained models would give {label!r} the same answers once more",
+            f"at temperature 0 the trained models would give {label!r} the same answers again",
             "name another entry in confirm.benchmark, or give seeds to retrain",
         )
     if compared == 1:

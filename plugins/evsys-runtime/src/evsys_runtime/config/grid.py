@@ -114,7 +114,7 @@ def base_run(document: Document, report: Report) -> tuple[str, Mapping[str, Any]
     within = trees.get(document.tree, ("matrix", "base_run"))
     within = None if within is trees.MISSING else within
     if beside is not None and within is not None:
-        message = "'base_run' stands beside the matrix and inside it"
+        message = "'base_run' is given both inside the matrix and next to it"
         report.add(document.problem("$.base_run", message, "keep one of them"))
         return None
     place, base = ("$.base_run", beside) if within is None else ("$.matrix.base_run", within)

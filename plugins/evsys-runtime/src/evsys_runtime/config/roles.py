@@ -150,5 +150,5 @@ def _client_key_problem(problem: Problem, kind: str, place: str, registry: Regis
         registry.find("inference_client", kind)
     except PluginError:
         return problem
-    hint = f"it is an inference client, which stands in {place.removeprefix('$.').removesuffix('.backend')}.inference"
+    hint = f"it is an inference client, which belongs in {place.removeprefix('$.').removesuffix('.backend')}.inference"
     return attrs.evolve(problem, hint=hint)

@@ -30,7 +30,7 @@ _PLACE = "$.metadata.success_metric"
 _MAY_CHOOSE = "choose a 'val' entry, or set metadata.allow_test_selection: true and say so when you report it"
 
 SEARCH_BY = (
-    "choose a 'val' entry, whatever allow_test_selection says; name the 'test' entry in confirm.benchmark"
+    "choose a 'val' entry, regardless of allow_test_selection; name the 'test' entry in confirm.benchmark"
 )
 """The fix for a search by a `test` entry."""
 
@@ -63,7 +63,7 @@ class Selection:
             return None
         if entry.inference is not None:
             self._add(
-                f"{entry.label!r} is answered by its own 'inference', so its scores are the same whatever is trained",
+                f"{entry.label!r} is answered by its own 'inference', so training doesn't change its scores",
                 "choose an entry without 'inference'; to compare with another model, list it under 'models'",
             )
             return None

@@ -121,7 +121,7 @@ def test_every_algorithm_goes_back_from_a_registered_loss_that_is_nan(lab, kind,
     assert lab.attempts == [(1, "start", None, 0), (2, "rollback", 1, 2)]
     cause = read_json(Path(arm.run_dir) / "run_result.1.json")["run"]["stop_reason"]
     [told] = [text for text in arm.warnings if "collapsed in attempt 1" in text]
-    assert told.startswith(f"training collapsed in attempt 1 ({cause}), and went on from step 2")
+    assert told.startswith(f"training collapsed in attempt 1 ({cause}), and continued from step 2")
     assert lab.rates == [
         *((1, step, 0.01) for step in (1, 2, 3, 4)),
         *((2, step, 0.005) for step in (3, 4, 5, 6)),

@@ -107,7 +107,7 @@ def test_an_effect_within_the_noise_is_said_to_be_that_and_not_to_be_near_the_mi
         arm="a", outcome="inconclusive", effect=0.3, low=0.1, high=0.5, p_corrected=0.001, n_seeds=1
     )
     words = outcome_words(one, 0.05, 0.05, noise)
-    assert "+0.300 is no more than noise: 2 equal runs of small fall up to 0.400 apart" in words
+    assert "+0.300 is within the noise: 2 equal runs of small fall up to 0.400 apart" in words
     assert "on which side" not in words
 
 

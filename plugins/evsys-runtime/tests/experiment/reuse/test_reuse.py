@@ -209,7 +209,7 @@ def test_a_foreign_record_cannot_lead_an_audit_out_of_the_records(reruns: Reruns
         folder / "runs/base-s0/run_result.json",
         lambda tree: tree["reused"].update({"experiment_id": "../../secrets"}),
     )
-    with pytest.raises(Exception, match="which is no run of a record"):
+    with pytest.raises(Exception, match="which is not a run of a record"):
         audit_experiment(folder)
 
 

@@ -256,7 +256,7 @@ def test_scoring_once_more_is_resumed_after_a_kill(learns, monkeypatch):
 
 
 def test_greedy_answers_to_the_same_tasks_are_no_second_trial(learns):
-    with pytest.raises(ConfigError, match="would give 'val' the same answers once more"):
+    with pytest.raises(ConfigError, match="would give 'val' the same answers again"):
         confirmed(learns, "{seeds: 0}")
 
 

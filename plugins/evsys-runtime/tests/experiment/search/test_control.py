@@ -246,7 +246,7 @@ def test_a_win_within_the_noise_says_so_and_what_would_settle_it():
     conclusion = conclude(QUESTION, results, noise=noise_floor(QUESTION, results))
     assert conclusion.verdict == "INCONCLUSIVE"
     assert conclusion.reason == (
-        "the effect of new, +0.150 is no more than noise: 3 equal runs of base fall up to 0.200 apart, "
+        "the effect of new, +0.150 is within the noise: 3 equal runs of base fall up to 0.200 apart, "
         "so two of them may differ by 0.609"
     )
     assert conclusion.settle.startswith("17 training runs of new and of base")

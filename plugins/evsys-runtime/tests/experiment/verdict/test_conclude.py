@@ -451,7 +451,7 @@ def test_an_open_claim_with_a_margin_asks_for_the_tasks_that_place_the_effect(cl
     tasks = max(31, tasks_to_place(paired, gap))
     assert undecided.settling == Settling(arm="a", tasks=tasks)
     assert undecided.words == (
-        f"about {tasks} tasks would tell whether a's effect of 0.1 is within the margin of {margin} (30 were scored)"
+        f"about {tasks} tasks would show whether a's effect of 0.1 is within the margin of {margin} (30 were scored)"
     )
     near = attrs.evolve(question, margin=0.1, claim="equal")
     assert settling_advice((), [opened(some)], question=near, level=0.05).words.startswith("another margin: ")
@@ -470,7 +470,7 @@ def test_an_effect_that_is_real_but_perhaps_too_small_asks_for_the_tasks_that_pl
     conclusion = conclude(attrs.evolve(QUESTION, margin=0.3), [arm("a", ZEROS, some)])
     assert conclusion.comparisons[0].p_value == 1.0  # it isn't more than the margin
     assert re.fullmatch(
-        r"about \d+ tasks would tell whether a's effect of 0\.233 reaches the minimum_effect of 0\.3 \(30 were scored\)",
+        r"about \d+ tasks would show whether a's effect of 0\.233 reaches the minimum_effect of 0\.3 \(30 were scored\)",
         conclusion.settle,
     )
     assert tasks_named(conclusion) > 100

@@ -191,7 +191,7 @@ def test_noise_holds_back_a_second_trial_on_the_same_entry_alone():
     assert noise.largest == pytest.approx(0.4)
     same = concluded([OPEN, *controls], again(20, 5), noise=noise)
     assert (same.confirmed.comparison.outcome, same.verdict) == ("inconclusive", "CANDIDATE")
-    assert "retrained its effect of +0.375 is no more than noise: 5 equal runs of base" in same.reason
+    assert "retrained its effect of +0.375 is within the noise: 5 equal runs of base" in same.reason
     assert "3 training runs of a and of base" in same.settle
     assert same.settling == Settling(arm="a", runs=3)
     other = concluded([OPEN, *controls], again(20, 5, question=FINAL), noise=noise)

@@ -213,7 +213,7 @@ def _retreat_notes(record: RunRecord, before: int, retreats: Sequence[Attempt]) 
         )
     for one in retreats:
         yield (
-            f"training collapsed in attempt {one.parent} ({_cause(record, one.parent)}), and went on from step "
+            f"training collapsed in attempt {one.parent} ({_cause(record, one.parent)}), and continued from step "
             f"{one.from_step} as attempt {one.n} ({one.reason})"
         )
 
@@ -286,7 +286,7 @@ def _gaps(record: RunRecord, checkpoint: CheckpointEntry, branched: int) -> Iter
         if lacking:
             yield (
                 f"{record.directory / name} lacks {len(lacking)} of the {checkpoint.step - branched} steps behind the "
-                f"checkpoint that the run goes on from, the first of them step {lacking[0]}: they were lost"
+                f"checkpoint that the run continues from, the first of them step {lacking[0]}: they were lost"
             )
 
 

@@ -128,7 +128,7 @@ def noise_words(noise: NoiseFloor, comparison: Comparison) -> str:
     if runs != baseline_runs:
         means = f", a mean of {runs} and one of {baseline_runs} of them {floor}"
     return (
-        f"{signed_text(comparison.effect)} is no more than noise: {len(noise.runs)} equal runs of {noise.baseline}{of} "
+        f"{signed_text(comparison.effect)} is within the noise: {len(noise.runs)} equal runs of {noise.baseline}{of} "
         f"fall up to {number(noise.largest)} apart{limit}{means}"
     )
 

@@ -11,7 +11,7 @@ from evsys_runtime.accounting.spent import cost_words
 __all__ = ["second_model_lines"]
 
 
-_WHAT = {POLICY: "passes of the trained model beside its training"}
+_WHAT = {POLICY: "additional passes of the trained model"}
 
 
 def second_model_lines(arms: Iterable[ArmResult]) -> list[str]:

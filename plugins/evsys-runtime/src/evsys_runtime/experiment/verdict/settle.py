@@ -104,7 +104,7 @@ def _margin_advice(one: Open, question: Question, level: float) -> Advice:
         )
     tasks = max(n + 1, tasks)
     return Advice(
-        words=f"about {tasks} tasks would tell whether {arm}'s effect of {effect:.3g} is within the margin of {margin:g} ({n} were scored)",
+        words=f"about {tasks} tasks would show whether {arm}'s effect of {effect:.3g} is within the margin of {margin:g} ({n} were scored)",
         settling=Settling(arm=arm, tasks=tasks),
     )
 
