@@ -86,7 +86,7 @@ def _minimum_effect_advice(one: Open, minimum: float, level: float) -> Advice:
     tasks = max(n + 1, tasks)
     runs = None if one.paired.seeds is None else math.ceil(one.comparison.n_seeds * tasks / n)
     return Advice(
-        words=f"about {tasks} tasks{more} would tell whether {arm}'s effect of {one.paired.effect:.3g} reaches the "
+        words=f"about {tasks} tasks{more} would show whether {arm}'s effect of {one.paired.effect:.3g} reaches the "
         f"minimum_effect of {minimum:g} ({n} were scored)",
         settling=Settling(arm=arm, tasks=tasks, runs=runs),
     )
