@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,30 @@ def test_a_task_that_any_arm_was_trained_on_counts_for_none(leaky, run_text):
     assert rest is not None
     assert rest.tasks == ("t00", "t01")
     assert [c.n_tasks for c in rest.comparisons] == [10, 10]
+
+
+def test_weights_from_a_checkpoint_that_was_trained_on_a_task_are_found(leaky, run_text):
+    """Also over a run in between."""
+    first = leaky.experiment(f"run:{run_text()}").run()
+    leaky.write("train.jsonl", [{"prompt": f"name {c}", "completion": c} for c in "abcdefgh"])
+    for _ in range(2):
+        checkpoint = f"{first.arms[0].run_dir}/{first.arms[0].run.final_checkpoint}"
+        start = (
+            "model: {name: evsys/tiny}",
+            f"model: {{name: evsys/tiny, init_from_checkpoint: {checkpoint}}}",
+        )
+        first = leaky.experiment(f"run:{run_text(start)}").run()
+        assert first.conclusion.without_flagged.tasks == ("t00",)
+
+
+def test_weights_from_a_checkpoint_without_its_rows_leave_a_warning(leaky, run_text):
+    first = leaky.experiment(f"run:{run_text()}").run()
+    (data,) = record_of(first).glob("runs/*/data")
+    shutil.rmtree(data)
+    checkpoint = f"{first.arms[0].run_dir}/{first.arms[0].run.final_checkpoint}"
+    start = ("model: {name: evsys/tiny}", f"model: {{name: evsys/tiny, init_from_checkpoint: {checkpoint}}}")
+    result = leaky.experiment(f"run:{run_text(start)}").run()
+    assert any("whose training rows can't be searched" in warning for warning in result.conclusion.warnings)
 
 
 def test_rows_that_hold_no_task_leave_one_verdict(project):

@@ -17,6 +17,7 @@ from evsys_runtime.data.json_rows import decode_row
 from evsys_runtime.data.parse import Shape, parse_rows
 from evsys_runtime.data.task_index import Entry, TaskIndex
 from evsys_runtime.experiment.preflight.data_check import shape_of
+from evsys_runtime.experiment.preflight.weight_origins import origin_rows
 from evsys_runtime.experiment.state.session import Session, run_id_of
 
 __all__ = ["DATA_CHECK", "flagged_tasks"]
@@ -66,8 +67,14 @@ def flagged_tasks(session: Session) -> Mapping[str, Mapping[str, Match]]:
 
 
 def _training_rows(session: Session) -> dict[tuple[str, Shape], _Rows]:
-    """The rows of the runs that have some, by their content and shape."""
+    """The rows of the runs that have some, and of those that their weights come from, by their content and shape."""
     found: dict[tuple[str, Shape], _Rows] = {}
+
+    def add(arm: ArmConfig, path: Path, key: tuple[str, Shape], source: str) -> None:
+        rows = found.setdefault(key, _Rows(path=path, source=source))
+        rows.arms[arm.name] = None
+        rows.repeats.add(arm.repeat)
+
     for arm in session.plan.arms:
         record = session.record.find_run(run_id_of(arm))
         if run_id_of(arm) not in session.results or record is None:  # it was never begun
@@ -75,10 +82,10 @@ def _training_rows(session: Session) -> dict[tuple[str, Shape], _Rows]:
         path, facts = record.training_data(), record.facts.get("data")
         if path is None or not facts:  # what an injected runner trains on isn't known
             continue
-        key = (str(facts["fingerprint"]), shape_of(session.plan, arm))
-        rows = found.setdefault(key, _Rows(path=path, source=_source(arm, facts["lineage"])))
-        rows.arms[arm.name] = None
-        rows.repeats.add(arm.repeat)
+        shape = shape_of(session.plan, arm)
+        add(arm, path, (str(facts["fingerprint"]), shape), _source(arm, facts["lineage"]))
+        for origin in origin_rows(session, arm, session.warnings.append):
+            add(arm, origin.path, (origin.fingerprint, origin.shape), origin.source)
     return found
 
 
