@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from house import ROOT, Distribution, distributions, lines_of_code
 
-from evsys._plugins.refusals import known
+from evsys._plugins.refusals import known_names
 from evsys.protocols import KINDS
 from evsys_cli.table import COMMANDS
 
@@ -206,7 +206,7 @@ def test_built_in_names_are_those_of_the_workspace():
             found.setdefault(groups[group], {}).setdefault(dist.name, []).append(name)
     found["command"]["evsys-cli"] = [name for name, info in COMMANDS.items() if info.distribution is None]
     wanted = {kind: {dist: sorted(names) for dist, names in by.items()} for kind, by in found.items()}
-    assert known()["built_in"] == wanted
+    assert known_names()["built_in"] == wanted
 
 
 def _names(path: Path) -> set[str]:

@@ -16,7 +16,7 @@ from evsys_conformance.findings import (
     require,
     require_close,
     require_equal,
-    shown,
+    short_text,
 )
 
 
@@ -43,9 +43,9 @@ def test_words_are_shown_as_they_are():
 
 
 def test_long_values_are_cut_and_lines_joined():
-    assert shown("a\nb") == "'a\\nb'"
-    assert shown(Words("a\nb")) == "a b"
-    text = shown(list(range(1000)))
+    assert short_text("a\nb") == "'a\\nb'"
+    assert short_text(Words("a\nb")) == "a b"
+    text = short_text(list(range(1000)))
     assert len(text) < 320
     assert text.endswith("... (4890 characters)")
 

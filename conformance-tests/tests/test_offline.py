@@ -5,13 +5,13 @@ import socket
 
 import pytest
 
-from evsys_conformance.offline import blocked
+from evsys_conformance.offline import block_network
 
 FAR = "192.0.2.1"
 
 
 def closed(call):
-    with blocked() as tried:
+    with block_network() as tried:
         with pytest.raises(OSError, match="the network is closed while conformance checks run"):
             call()
     return tried
@@ -47,14 +47,14 @@ def test_asyncio_is_refused_too():
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_loopback_is_open(host):
-    with socket.create_server(("127.0.0.1", 0)) as server, blocked() as tried:
+    with socket.create_server(("127.0.0.1", 0)) as server, block_network() as tried:
         with socket.create_connection((host, server.getsockname()[1])):
             pass
     assert tried == []
 
 
 def test_local_sockets_are_open(tmp_path):
-    with socket.socket(socket.AF_UNIX) as server, blocked():
+    with socket.socket(socket.AF_UNIX) as server, block_network():
         server.bind(str(tmp_path / "s"))
         server.listen()
         with socket.socket(socket.AF_UNIX) as client:
@@ -63,6 +63,6 @@ def test_local_sockets_are_open(tmp_path):
 
 def test_afterwards_everything_is_as_it_was():
     before = socket.socket.connect, socket.socket.sendto, socket.getaddrinfo
-    with blocked():
+    with block_network():
         assert socket.socket.connect is not before[0]
     assert (socket.socket.connect, socket.socket.sendto, socket.getaddrinfo) == before

@@ -7,14 +7,14 @@ import pytest
 
 from evsys_conformance import findings
 from evsys_conformance.checks import verifier
-from evsys_conformance.places import place_in, place_in_package, told_of
+from evsys_conformance.places import describe_error, place_in, place_in_package
 
 
 def raised(function):
     try:
         function()
     except Exception as exc:
-        return told_of(exc)
+        return describe_error(exc)
 
 
 def test_the_place_is_where_the_plugin_calls_a_library_that_fails():

@@ -21,7 +21,7 @@ __all__ = [
     "require",
     "require_close",
     "require_equal",
-    "shown",
+    "short_text",
 ]
 
 _NOTHING: Any = object()
@@ -35,7 +35,7 @@ class Words(str):
     __slots__ = ()
 
 
-def shown(value: Any) -> str:
+def short_text(value: Any) -> str:
     """A value as a message shows it: short, and on one line."""
     text = (value if isinstance(value, Words) else repr(value)).replace("\n", " ")
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 30]} ... ({len(text)} characters)"
@@ -51,7 +51,7 @@ def breach(wrong: str, *, seen: Any = _NOTHING, wanted: str | None = None) -> No
     """
     lines = [wrong]
     if seen is not _NOTHING:
-        lines.append(f"  seen:   {shown(seen)}")
+        lines.append(f"  seen:   {short_text(seen)}")
     if wanted is not None:
         lines.append(f"  wanted: {wanted}")
     raise pytest.fail.Exception("\n".join(lines), pytrace=False) from None
@@ -71,7 +71,7 @@ def require_equal(seen: Any, wanted: Any, wrong: str) -> None:
     if max(len(repr(seen)), len(repr(wanted))) > _SHORT:
         place, seen, wanted = _first_difference(seen, wanted)
     where = f" (at {place})" if place else ""
-    breach(f"{wrong}{where}", seen=seen, wanted=shown(wanted))
+    breach(f"{wrong}{where}", seen=seen, wanted=short_text(wanted))
 
 
 def _first_difference(seen: Any, wanted: Any, place: str = "") -> tuple[str, Any, Any]:

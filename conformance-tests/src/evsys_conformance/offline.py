@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["blocked"]
+__all__ = ["block_network"]
 
 
 @contextmanager
-def blocked() -> Iterator[list[str]]:  # noqa: C901 - one guard for each way out of the machine
+def block_network() -> Iterator[list[str]]:  # noqa: C901 - one guard for each way out of the machine
     """Refuse connections and look-ups that leave this machine; yields the list of those tried."""
     tried: list[str] = []
     connect, connect_ex, send_to = socket.socket.connect, socket.socket.connect_ex, socket.socket.sendto

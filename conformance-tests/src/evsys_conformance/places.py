@@ -10,13 +10,13 @@ from pathlib import Path
 from traceback import FrameSummary, extract_tb
 from typing import Any
 
-__all__ = ["place_in", "place_in_package", "place_of_waiting", "told_of"]
+__all__ = ["describe_error", "place_in", "place_in_package", "place_of_waiting"]
 
 _HERE = Path(__file__).parent
 _FOREIGN = ("_pytest", "pytest", "pluggy", "hypothesis", "evsys", "pytest_timeout.py", "xdist", "execnet")
 
 
-def told_of(exc: BaseException) -> str:
+def describe_error(exc: BaseException) -> str:
     """An exception as a finding reports it: its type, its message, and where in the plugin it was raised."""
     text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
     place = place_in(extract_tb(exc.__traceback__))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from evsys import Registry
 from evsys.errors import PLUGIN_FAILURES, EvsysError
-from evsys_conformance.offline import blocked
+from evsys_conformance.offline import block_network
 
 if TYPE_CHECKING:
     from evsys import PluginEntry
@@ -47,7 +47,7 @@ def _tell(file: Any, record: Mapping[str, Any]) -> None:
 
 def _measure_import(registry: Registry, entry: PluginEntry, heavy: frozenset[str]) -> dict[str, Any]:
     before = set(sys.modules)
-    with blocked() as tried:
+    with block_network() as tried:
         with _prints() as said:
             begin = _own_time()
             with suppress(*PLUGIN_FAILURES):  # a check of its own reports that

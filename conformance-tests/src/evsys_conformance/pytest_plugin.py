@@ -190,9 +190,9 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
     except (Exception, SystemExit) as exc:  # as evsys.errors.PLUGIN_FAILURES has it
         if HUNG not in item.config.stash or not _is_ours(item):
             raise
-        from evsys_conformance.places import told_of
+        from evsys_conformance.places import describe_error
 
-        told = told_of(exc)
+        told = describe_error(exc)
         first = item.config.stash[_RAISED].setdefault((*owner_of(item), told), item.name)
         if first == item.name:
             raise

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["cancelled_within", "closed_address", "finished", "run", "silent_address"]
+__all__ = ["cancelled_within", "closed_address", "run", "run_to_end", "silent_address"]
 
 
 def run[T](work: Coroutine[Any, Any, T]) -> T:
@@ -17,7 +17,7 @@ def run[T](work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-def finished(value: Any) -> Any:
+def run_to_end(value: Any) -> Any:
     """A value as it is, or what an awaitable gives."""
     if not inspect.isawaitable(value):
         return value

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from evsys import Registry
     from evsys.errors import EvsysError
 
-__all__ = ["Known", "known_here"]
+__all__ = ["Known", "project_plugins"]
 
 
 class Known(NamedTuple):
@@ -24,7 +24,7 @@ class Known(NamedTuple):
     error: EvsysError | None = None
 
 
-def known_here() -> Known:
+def project_plugins() -> Known:
     """The plugins that an experiment of the current folder can name. Only inside a project is its code imported."""
     from evsys import current_registry
     from evsys_runtime.config.root import enclosing_project

@@ -14,7 +14,7 @@ from evsys_runtime import echo, records_folder
 if TYPE_CHECKING:
     from evsys_record.index import Index
 
-__all__ = ["experiment_meant", "indexed", "project_of"]
+__all__ = ["experiment_meant", "open_index", "project_of"]
 
 
 def project_of(experiments: Path) -> Path:
@@ -23,7 +23,7 @@ def project_of(experiments: Path) -> Path:
 
 
 @contextmanager
-def indexed(experiments: Path, *, anew: bool = False) -> Iterator[Index]:
+def open_index(experiments: Path, *, anew: bool = False) -> Iterator[Index]:
     """The index of a folder of experiments, brought up to date. Its progress and warnings go to standard error."""
     from evsys_record.index import Index
 
@@ -52,9 +52,9 @@ def experiment_meant(text: str, records: Path | None) -> Iterator[tuple[Index, s
     place = folder_called(text)
     if place is None:
         name, _, named = text.partition("/")
-        with indexed(records_folder(records)) as index:
+        with open_index(records_folder(records)) as index:
             yield index, experiment_called(name, index), named or None
     else:
         folder, run = place
-        with indexed(folder.parent) as index:
+        with open_index(folder.parent) as index:
             yield index, folder.name, run

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evsys_cli.output import table_lines
-from evsys_record.text import listed, status_words
+from evsys_record.text import list_names, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.experiment.verdict.endings import early_ends
 from evsys_runtime.experiment.verdict.forgetting_table import forgetting_table
@@ -151,7 +151,7 @@ def _failed_runs(arms: Sequence[ArmResult]) -> list[str]:
             ended.setdefault((said, None), []).append(arm.run_id)
     lines = []
     for (said, hint), runs in ended.items():
-        lines.append(f"{listed(runs, MOST_RUNS)}: {said}")
+        lines.append(f"{list_names(runs, MOST_RUNS)}: {said}")
         lines += [f"  {hint}"] if hint else []
     return lines
 
@@ -187,4 +187,6 @@ def _failed_scorings(arms: Sequence[ArmResult]) -> list[str]:
                 continue
             for name, reason in e.failed_metrics.items():
                 failed.setdefault((f"{e.benchmark}.{name}", f"failed: {reason}"), []).append(where)
-    return [f"{benchmark} of {listed(where, MOST_RUNS)}: {why}" for (benchmark, why), where in failed.items()]
+    return [
+        f"{benchmark} of {list_names(where, MOST_RUNS)}: {why}" for (benchmark, why), where in failed.items()
+    ]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from evsys_record.marks import with_marks
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.experiment.insight.failures import strip_names
 from evsys_runtime.experiment.verdict.tables import number, signed_text
 
@@ -78,7 +78,7 @@ def _numbers(arms: Sequence[WhyArm], failed: Sequence[WhyFailed] = ()) -> Iterat
     for told, group in groups.items():
         if told in best:
             outcome, says, ground = told
-            yield f"{listed([each.comparison.arm for each in group])}: {outcome}"
+            yield f"{list_names([each.comparison.arm for each in group])}: {outcome}"
             yield from (f"  {line}" for line in (says, "" if once else ground) if line)
     left = Counter(
         each.comparison.outcome for told, group in groups.items() if told not in best for each in group
@@ -122,7 +122,7 @@ def _failures(failed: Sequence[WhyFailed]) -> Iterator[str]:
         place = f" ({each.place})" if each.place and each.place not in each.message else ""
         steps = sorted({one.steps for one in group if one.steps is not None})
         after = f" after {_span(steps)} step{'s' * (steps != [1])}" if steps else ""
-        yield f"{listed([one.run_id for one in group])}: {each.way}{after}: {each.message}{place}"
+        yield f"{list_names([one.run_id for one in group])}: {each.way}{after}: {each.message}{place}"
         if each.hint:
             yield f"  {each.hint}"
         if each.runs_on_record > len(group) or each.region:

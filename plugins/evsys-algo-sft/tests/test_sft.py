@@ -13,7 +13,7 @@ from evsys import Registry, register_algorithm, use_registry
 from evsys.errors import ConfigError, DataError
 from evsys.types import ChatMessagesRow, LoraSpec, Message, ModelSpec
 from evsys_algo_sft import SFT
-from evsys_algo_sft.held_out import kept_out
+from evsys_algo_sft.held_out import holdout_mask
 from evsys_runtime.rendering.chat import ChatTemplateRenderer
 from evsys_runtime.training import trainable_rows
 
@@ -464,8 +464,8 @@ async def test_copies_of_a_row_are_kept_out_together(run):
     st.integers(0, 5),
 )
 def test_contents_are_kept_out_whole_and_as_many_rows_as_copies_allow(contents, wanted, seed):
-    mask = kept_out(contents, wanted, seed)
-    assert mask.tolist() == kept_out(contents, wanted, seed).tolist()
+    mask = holdout_mask(contents, wanted, seed)
+    assert mask.tolist() == holdout_mask(contents, wanted, seed).tolist()
     out = set(np.flatnonzero(mask).tolist())
     assert not {contents[at] for at in out} & {contents[at] for at in range(len(contents)) if at not in out}
     count = round(wanted * len(contents)) if wanted < 1 else wanted

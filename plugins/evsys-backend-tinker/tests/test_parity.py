@@ -13,7 +13,7 @@ from evsys.errors import BackendError
 from evsys.types import LoraSpec, ModelSpec
 from evsys_backend_tinker import installed, parity, probes
 from evsys_backend_tinker.commands import backend
-from evsys_backend_tinker.trial import STEPS, Trial, tried
+from evsys_backend_tinker.trial import STEPS, Trial, try_backend
 
 MODEL = ModelSpec(name="evsys/tiny", lora=LoraSpec(rank=4))
 
@@ -24,7 +24,7 @@ def make():
 
 @pytest.fixture(scope="module")
 def trial() -> Trial:
-    return asyncio.run(tried(make, MODEL))
+    return asyncio.run(try_backend(make, MODEL))
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def odd(findings) -> dict[str, str]:
 def test_a_backend_that_does_all_it_should_agrees_with_itself_and_with_its_twin(trial: Trial):
     assert len(trial.losses) == len(trial.trained) == STEPS
     assert odd(parity.by_itself(trial, 1e-5)) == {}
-    assert odd(parity.beside(trial, asyncio.run(tried(make, MODEL)), 0.0)) == {}
+    assert odd(parity.beside(trial, asyncio.run(try_backend(make, MODEL)), 0.0)) == {}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_a_backend_refuses_is_lacking_and_no_difference(trial: Trial):
 
 
 def test_another_model_differs_from_the_first_logprob_on(trial: Trial):
-    other = asyncio.run(tried(make, attrs.evolve(MODEL, name="another/model")))
+    other = asyncio.run(try_backend(make, attrs.evolve(MODEL, name="another/model")))
     assert odd(parity.beside(trial, other, 0.02))["untrained logprobs"] == "differs"
     shorter = attrs.evolve(trial, untrained=trial.untrained[:-1])
     [note] = [one.note for one in parity.beside(trial, shorter, 0.02) if one.outcome != "ok"]
@@ -95,7 +95,7 @@ def test_a_backend_that_fails_is_said_and_torn_down():
             ended.append(client)
 
     with pytest.raises(BackendError, match="no room"):
-        asyncio.run(tried(Failing, MODEL))
+        asyncio.run(try_backend(Failing, MODEL))
     assert ended == [None]
 
 

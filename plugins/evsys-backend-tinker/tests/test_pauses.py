@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from evsys_backend_tinker.pauses import Relay, heard_by
+from evsys_backend_tinker.pauses import Relay, forward_messages
 
 
 class Said:
@@ -30,7 +30,7 @@ def open_run(log: Said) -> Iterator[None]:
 
 
 def says(log: Said | None, text: str) -> None:
-    with heard_by(log):
+    with forward_messages(log):
         logging.getLogger("tinker.lib").warning(text)
 
 

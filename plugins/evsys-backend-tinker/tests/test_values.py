@@ -277,9 +277,9 @@ def test_errors_of_the_client_are_told_apart(error: Exception, lost: bool, rejec
 
 
 def test_an_error_is_said_in_the_servers_words():
-    assert sdk.said(_Status(400, "Error code: 400", {"error": "no such token"})) == "no such token"
+    assert sdk.error_line(_Status(400, "Error code: 400", {"error": "no such token"})) == "no such token"
     text = "Request failed: disk full for self.request_id='x' and expected type self.model_cls=None"
-    assert sdk.said(Exception(text)) == "disk full"
+    assert sdk.error_line(Exception(text)) == "disk full"
 
 
 @pytest.mark.parametrize("outcome", ["plain", 3, None])

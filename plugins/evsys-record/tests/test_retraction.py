@@ -12,7 +12,7 @@ from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.history import Question, ask
 from evsys_record.index import Index
 from evsys_record.retraction import retract, retraction_of
-from evsys_record.shown import shown
+from evsys_record.shown import show_experiment
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_history_and_show_mark_it_and_all_that_cites_it(past, index):
     assert found[cited].rests_on == ()
     assert {name for name, each in found.items() if each.rests_on == (cited,)} == resting
     assert (found[other].retracted, found[other].rests_on) == (None, ())
-    assert shown(index, grandchild).experiment.rests_on == (cited,)
+    assert show_experiment(index, grandchild).experiment.rests_on == (cited,)
     assert [each.name for each in ask(index, Question(words="leaked")).experiments] == ["cited"]
 
 
@@ -120,7 +120,7 @@ def test_conclusions_that_a_later_one_superseded_are_told_with_their_files(past,
     opened.reopen()
     past.end(opened, verdict="SUPPORTED", arms={"a": ("win", 0.4)})
     index.refresh()
-    found = shown(index, record.experiment_id)
+    found = show_experiment(index, record.experiment_id)
     assert found.experiment.superseded == ("INCONCLUSIVE",)
     assert [attrs.astuple(each) for each in found.superseded] == [
         ("conclusion.1.json", "INCONCLUSIVE", "it is completed")

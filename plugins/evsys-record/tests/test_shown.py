@@ -6,7 +6,7 @@ from evsys.errors import ConfigError, StoreError
 from evsys_record.files import write_json
 from evsys_record.index import Index
 from evsys_record.result_trees import result_tree
-from evsys_record.shown import compact, shown
+from evsys_record.shown import compact, show_experiment
 from evsys_runtime.experiment.result_schemas import validate_result
 
 
@@ -15,7 +15,7 @@ def show(past):
     def call(record, run=None):
         with Index(past.experiments) as index:
             index.refresh()
-            found = shown(index, record.experiment_id, run)
+            found = show_experiment(index, record.experiment_id, run)
         validate_result(result_tree(found), "show")
         return found
 

@@ -1,6 +1,6 @@
 import asyncio
 
-from evsys_runtime.gathering import Gathering, when_all_gave_up
+from evsys_runtime.gathering import Gathering, call_when_cancelled
 
 
 def gathered(work):
@@ -53,7 +53,7 @@ def test_a_batch_is_given_up_once_nobody_waits_for_any_of_it():
     async def given_up(ends):
         told = []
         outcomes = [asyncio.get_running_loop().create_future() for _ in ends]
-        when_all_gave_up(outcomes, lambda: told.append("given up"))
+        call_when_cancelled(outcomes, lambda: told.append("given up"))
         for outcome, answered in zip(outcomes, ends, strict=True):
             assert told == []
             if answered:

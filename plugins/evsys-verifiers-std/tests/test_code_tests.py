@@ -10,7 +10,7 @@ from evsys import Registry
 from evsys.errors import PluginLoadError
 from evsys.types import NoScore, Score
 from evsys_verifiers_std import sandbox
-from evsys_verifiers_std.code_tests import CodeTests, extracted
+from evsys_verifiers_std.code_tests import CodeTests, extract_code
 
 pytestmark = pytest.mark.skipif(
     sandbox.no_sandbox() is not None, reason=f"this machine makes no sandbox: {sandbox.no_sandbox()}"
@@ -42,17 +42,17 @@ def judged(code: str, tests: object, **params: object) -> Score:
     ],
 )
 def test_the_last_block_of_python_is_the_code(answer, code):
-    assert extracted(answer, unfenced=True) == code
+    assert extract_code(answer, unfenced=True) == code
 
 
 def test_without_a_block_there_is_no_code_where_one_is_required():
-    assert extracted("a = 1", unfenced=False) is None
+    assert extract_code("a = 1", unfenced=False) is None
     score = CodeTests(unfenced=False).judged("a = 1", ["assert a"], {})
     assert (score.value, score.metadata["error"]) == (0.0, "the answer has no block of Python code")
 
 
 def test_an_answer_full_of_fences_is_read_in_linear_time():
-    assert extracted("```a\n" * 200_000, unfenced=False) is None
+    assert extract_code("```a\n" * 200_000, unfenced=False) is None
 
 
 def test_the_score_is_the_share_of_tests_that_pass_and_each_is_a_component():

@@ -13,7 +13,7 @@ from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.fakes import FakeModel
 from evsys_conformance.findings import breach, require, require_equal
-from evsys_conformance.places import told_of
+from evsys_conformance.places import describe_error
 from evsys_conformance.running import cancelled_within, run
 
 __all__ = ["AgentConformance"]
@@ -43,7 +43,7 @@ class AgentConformance(PluginConformance):
         try:
             said = run(_act(plugin, task, model))
         except PLUGIN_FAILURES as exc:
-            pytest.skip(f"after test_gives_a_rollout_or_a_text: it fails: {told_of(exc)}")
+            pytest.skip(f"after test_gives_a_rollout_or_a_text: it fails: {describe_error(exc)}")
         if not isinstance(said, str | Rollout) or not model.calls:
             pytest.skip("after test_gives_a_rollout_or_a_text: it asks nothing, or gives something else")
 

@@ -22,7 +22,7 @@ from evsys.types import AdamParams, Checkpoint, ModelSpec, RunResult, StopFlag
 from evsys_conformance import runs, toy
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
-from evsys_conformance.findings import Words, breach, require, require_equal, shown
+from evsys_conformance.findings import Words, breach, require, require_equal, short_text
 from evsys_conformance.running import cancelled_within, run
 from evsys_conformance.subject import Subject
 
@@ -251,8 +251,8 @@ def _same_weights(seen: Trained, wanted: Trained, wrong: str) -> None:
     require(
         same,
         wrong,
-        seen=Words(f"logprobs of a row {shown(np.asarray(seen.weights[0]))}"),
-        wanted=f"bit by bit {shown(np.asarray(wanted.weights[0]))}",
+        seen=Words(f"logprobs of a row {short_text(np.asarray(seen.weights[0]))}"),
+        wanted=f"bit by bit {short_text(np.asarray(wanted.weights[0]))}",
     )
 
 

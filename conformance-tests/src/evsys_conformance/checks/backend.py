@@ -16,7 +16,7 @@ from evsys_conformance.checks.sampling_client import SamplingClientConformance
 from evsys_conformance.checks.training_client import TrainingClientConformance
 from evsys_conformance.declare import check
 from evsys_conformance.findings import Words, breach, require, require_close
-from evsys_conformance.places import told_of
+from evsys_conformance.places import describe_error
 from evsys_conformance.running import run
 from evsys_conformance.trial import Trial
 
@@ -95,7 +95,7 @@ class BackendConformance(
         require(failed, "it prepared from a checkpoint that isn't there", wanted="an exception")
         if exc is not None:
             breach(
-                f"after a failed prepare, teardown(None) fails: {told_of(exc)}",
+                f"after a failed prepare, teardown(None) fails: {describe_error(exc)}",
                 wanted="it releases what there is, and returns: `client` is None then",
             )
 

@@ -12,7 +12,7 @@ import pytest
 
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
-from evsys_conformance.findings import breach, require, require_equal, shown
+from evsys_conformance.findings import breach, require, require_equal, short_text
 from evsys_conformance.running import run
 
 __all__ = ["DataStoreConformance"]
@@ -86,7 +86,7 @@ class DataStoreConformance(PluginConformance):
         for row in first:
             if isinstance(row, dict):
                 row["evsys_changed"] = True
-        wanted = f"the very same rows as before: {shown(before)}"
+        wanted = f"the very same rows as before: {short_text(before)}"
         again = _bytes(run(_pull(plugin, ref)))
         require(
             again == before,

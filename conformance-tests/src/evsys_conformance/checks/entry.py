@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 import pytest
 
 from evsys import current_registry, use_registry
-from evsys._plugins.refusals import known
+from evsys._plugins.refusals import known_names
 from evsys.errors import EvsysError, PluginLoadError
 from evsys.optional import misspelt
 from evsys_conformance.budget import QUICK_SECONDS, Import
 from evsys_conformance.declare import check, check_of, checks_of
 from evsys_conformance.findings import Words, breach, require
-from evsys_conformance.offline import blocked
-from evsys_conformance.places import told_of
+from evsys_conformance.offline import block_network
+from evsys_conformance.places import describe_error
 from evsys_conformance.pytest_plugin import HUNG, SELECTION, owner_of
 from evsys_conformance.subject import Subject
 
@@ -119,7 +119,7 @@ class EntryConformance:
         except PluginLoadError as exc:
             pytest.skip(f"something that it needs isn't installed: {exc}")
         except Exception as exc:
-            pytest.skip(f"after test_builds: it can't be made: {told_of(exc)}")
+            pytest.skip(f"after test_builds: it can't be made: {describe_error(exc)}")
 
     @pytest.fixture(autouse=True)
     def offline(self, request: pytest.FixtureRequest) -> Iterator[list[str]]:
@@ -127,7 +127,7 @@ class EntryConformance:
         if request.config.getoption("evsys_live"):
             yield []
             return
-        with blocked() as tried:
+        with block_network() as tried:
             yield tried
 
     @pytest.fixture(autouse=True)
@@ -274,7 +274,7 @@ class EntryConformance:
 def _built_in_owner(kind: str, name: str) -> str | None:
     """The distribution of evsys that has a plugin of this kind and name, or of the family that `name` is a member of."""
     family = re.sub(r"([@^])[1-9][0-9]*$", r"\1k", name)
-    owners = known()["built_in"].get(kind, {}).items()
+    owners = known_names()["built_in"].get(kind, {}).items()
     return next((owner for owner, names in owners if name in names or family in names), None)
 
 

@@ -12,7 +12,7 @@ from evsys.errors import PLUGIN_FAILURES
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.findings import require
-from evsys_conformance.places import told_of
+from evsys_conformance.places import describe_error
 from evsys_conformance.running import run
 
 __all__ = ["EnvironmentConformance"]
@@ -68,7 +68,7 @@ async def _stopping(environment: Any) -> str | None:
     try:
         await environment.stop()
     except PLUGIN_FAILURES as exc:
-        return told_of(exc)
+        return describe_error(exc)
     return None
 
 

@@ -14,7 +14,7 @@ import pytest
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.findings import breach, require, require_equal
-from evsys_conformance.places import told_of
+from evsys_conformance.places import describe_error
 from evsys_conformance.running import cancelled_within, run
 
 __all__ = ["LauncherConformance"]
@@ -103,7 +103,7 @@ class LauncherConformance(PluginConformance):
         try:
             results = list(run(plugin.launch([])))
         except Exception as exc:
-            breach(f"without arms it fails: {told_of(exc)}", wanted="no results")
+            breach(f"without arms it fails: {describe_error(exc)}", wanted="no results")
         require_equal(results, [], "without arms there are results")
 
     @check()
@@ -114,7 +114,7 @@ class LauncherConformance(PluginConformance):
             results = list(run(plugin.launch(copy.deepcopy([arms[0], failing, *arms[1:]]))))
         except Exception as exc:
             breach(
-                f"one arm fails, and so does it: {told_of(exc)}",
+                f"one arm fails, and so does it: {describe_error(exc)}",
                 wanted="a result with status: failed",
             )
         require_equal(

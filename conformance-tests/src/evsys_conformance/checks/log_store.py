@@ -14,7 +14,7 @@ import pytest
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.findings import Words, breach, require, require_equal
-from evsys_conformance.places import told_of
+from evsys_conformance.places import describe_error
 from evsys_conformance.running import run
 
 __all__ = ["LogStoreConformance"]
@@ -55,7 +55,7 @@ class LogStoreConformance(PluginConformance):
             run(plugin.close())
         except Exception as exc:
             breach(
-                f"closed before a record was written, it fails: {told_of(exc)}",
+                f"closed before a record was written, it fails: {describe_error(exc)}",
                 wanted="`close` flushes and releases what there is, and returns",
             )
 

@@ -14,7 +14,7 @@ import pytest
 from evsys.types import Datum, LossResult
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
-from evsys_conformance.findings import as_number, breach, require, require_close, require_equal, shown
+from evsys_conformance.findings import as_number, breach, require, require_close, require_equal, short_text
 from evsys_conformance.oracles import ORACLES
 from evsys_conformance.subject import Subject
 
@@ -103,7 +103,7 @@ class LossConformance(PluginConformance):
                     np.array_equal(array, before[name]),
                     f"it changed an array that it was given: {name}",
                     seen=array,
-                    wanted=f"{shown(before[name])}, as it was",
+                    wanted=f"{short_text(before[name])}, as it was",
                 )
 
     @check()

@@ -15,8 +15,8 @@ from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.dialect import LETTERS
 from evsys_conformance.drawing import for_each
-from evsys_conformance.findings import as_number, breach, require, shown
-from evsys_conformance.places import told_of
+from evsys_conformance.findings import as_number, breach, require, short_text
+from evsys_conformance.places import describe_error
 from evsys_conformance.subject import Subject
 
 __all__ = ["MetricConformance"]
@@ -61,7 +61,7 @@ class MetricConformance(PluginConformance):
             value = as_number(said)
             require(
                 value is not None and math.isfinite(value),
-                f"of {shown(tasks)} it is not a finite number",
+                f"of {short_text(tasks)} it is not a finite number",
                 seen=said,
                 wanted="a finite number for tasks that all have rewards",
             )
@@ -77,7 +77,7 @@ class MetricConformance(PluginConformance):
             same = forwards == backwards or math.isclose(forwards, backwards, rel_tol=1e-9, abs_tol=1e-12)
             require(
                 same or (math.isnan(forwards) and math.isnan(backwards)),
-                f"of the same tasks in reverse order it is another number; the tasks: {shown(tasks)}",
+                f"of the same tasks in reverse order it is another number; the tasks: {short_text(tasks)}",
                 seen=backwards,
                 wanted=f"{forwards}, as in the first order",
             )
@@ -90,7 +90,7 @@ class MetricConformance(PluginConformance):
         try:
             said = compute({})
         except Exception as exc:
-            breach(f"without tasks it fails: {told_of(exc)}", wanted="a number, or math.nan")
+            breach(f"without tasks it fails: {describe_error(exc)}", wanted="a number, or math.nan")
         if as_number(said) is None:
             measure({"t": [1.0] * samples})
             breach("without tasks it is not a number", seen=said, wanted="math.nan")
@@ -161,7 +161,7 @@ class MetricConformance(PluginConformance):
             value = measure(tasks)
             require(
                 not (value < low - 1e-9 or value > high + 1e-9),
-                f"of {shown(tasks)} it leaves its value_range",
+                f"of {short_text(tasks)} it leaves its value_range",
                 seen=value,
                 wanted=f"from {low} to {high}, or another value_range",
             )

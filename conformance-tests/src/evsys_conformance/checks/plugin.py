@@ -17,7 +17,7 @@ from evsys_conformance.declare import check, words_of
 from evsys_conformance.dialect import accepts, property_of, values
 from evsys_conformance.drawing import for_each
 from evsys_conformance.findings import Words, breach, require, require_equal
-from evsys_conformance.places import told_of
+from evsys_conformance.places import describe_error
 from evsys_conformance.rules import fields_read_more_widely, is_own_rule
 from evsys_conformance.signatures import methods_of
 from evsys_conformance.subject import Subject
@@ -44,7 +44,7 @@ class PluginConformance(EntryConformance):
         try:
             found = subject.config
         except Exception as exc:
-            pytest.skip(f"after test_schema_can_be_made: it has no usable Config: {told_of(exc)}")
+            pytest.skip(f"after test_schema_can_be_made: it has no usable Config: {describe_error(exc)}")
         if found is None:
             pytest.skip("it takes no params")
         return found
@@ -69,7 +69,7 @@ class PluginConformance(EntryConformance):
         try:
             return subject.schema
         except Exception as exc:
-            pytest.skip(f"after test_schema_can_be_made: it has no schema: {told_of(exc)}")
+            pytest.skip(f"after test_schema_can_be_made: it has no schema: {describe_error(exc)}")
 
     @check(calls=False)
     def test_says_only_what_the_suite_understands(self, loaded: Any) -> None:
@@ -98,7 +98,7 @@ class PluginConformance(EntryConformance):
             pytest.skip(f"something that it needs isn't installed: {exc}")
         except Exception as exc:
             breach(
-                f"it can't be made: {exc if isinstance(exc, EvsysError) else told_of(exc)}",
+                f"it can't be made: {exc if isinstance(exc, EvsysError) else describe_error(exc)}",
                 seen=dict(params),
                 wanted="params that it needs belong in its class: conformance = {'params': {...}}",
             )
@@ -126,7 +126,10 @@ class PluginConformance(EntryConformance):
                 pytest.skip("it takes no params")
             schema = subject.schema
         except Exception as exc:
-            breach(f"its params have no JSON Schema: {told_of(exc)}", seen=getattr(loaded, "Config", loaded))
+            breach(
+                f"its params have no JSON Schema: {describe_error(exc)}",
+                seen=getattr(loaded, "Config", loaded),
+            )
         require_equal(schema["type"], "object", "the schema of its params isn't that of an object")
         try:
             json.dumps(schema, allow_nan=False)

@@ -14,8 +14,8 @@ from evsys.optional import SupportsKeep
 from evsys.types import SearchAxis
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
-from evsys_conformance.findings import breach, require, require_equal, shown
-from evsys_conformance.places import told_of
+from evsys_conformance.findings import breach, require, require_equal, short_text
+from evsys_conformance.places import describe_error
 
 __all__ = ["SearchConformance"]
 
@@ -142,7 +142,7 @@ class SearchConformance(PluginConformance):
                 _list_arms(plugin.ask(history, space))
             except Exception as exc:
                 breach(
-                    f"with arms in its history that have no score it fails: {told_of(exc)}",
+                    f"with arms in its history that have no score it fails: {describe_error(exc)}",
                     seen=history[:1],
                     wanted="the next arms; a failed arm is the worst one",
                 )
@@ -217,7 +217,7 @@ def _on(axis: SearchAxis, arm: Mapping[str, Any]) -> None:
     if not axis.applies(arm):
         require(
             axis.path not in arm,
-            f"an arm has a value of {axis.path}, which doesn't apply to it (when {shown(axis.when)})",
+            f"an arm has a value of {axis.path}, which doesn't apply to it (when {short_text(axis.when)})",
             seen=arm,
             wanted="no value of it",
         )
@@ -234,7 +234,7 @@ def _on(axis: SearchAxis, arm: Mapping[str, Any]) -> None:
             any(type(value) is type(one) and value == one for one in axis.choices),
             f"a value of {axis.path} is none of its choices",
             seen=value,
-            wanted=shown(axis.choices),
+            wanted=short_text(axis.choices),
         )
         return
     kinds = (int,) if axis.type == "int" else (int, float)

@@ -18,7 +18,7 @@ from evsys_conformance import oracles, toy
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.findings import Words, breach, require, require_close, require_equal
-from evsys_conformance.places import told_of
+from evsys_conformance.places import describe_error
 from evsys_conformance.running import run
 from evsys_conformance.trial import CLOSE, Trial
 
@@ -451,7 +451,7 @@ class TrainingClientConformance(PluginConformance):
             losses, norms = run(train(None))
         except Exception as exc:
             breach(
-                f"it declares full_finetune, and can't train with rank None: {told_of(exc)}",
+                f"it declares full_finetune, and can't train with rank None: {describe_error(exc)}",
                 wanted="ModelSpec(lora=LoraSpec(rank=None)) trains all weights",
             )
         require(losses[-1] < losses[0], "trained whole, the loss doesn't fall", seen=losses)

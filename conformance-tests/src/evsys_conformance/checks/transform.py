@@ -12,7 +12,7 @@ from evsys.errors import PLUGIN_FAILURES
 from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.findings import Words, breach, require, require_equal
-from evsys_conformance.places import told_of
+from evsys_conformance.places import describe_error
 
 __all__ = ["TransformConformance"]
 
@@ -53,7 +53,7 @@ class TransformConformance(PluginConformance):
         try:
             list(plugin(iter(copy.deepcopy(rows))))
         except Exception as exc:
-            pytest.skip(f"after test_gives_mappings: it fails: {told_of(exc)}")
+            pytest.skip(f"after test_gives_mappings: it fails: {describe_error(exc)}")
 
     @check()
     def test_rows_are_left_as_they_were(self, plugin: Any, rows: list[dict[str, Any]], works: None) -> None:
@@ -85,7 +85,7 @@ class TransformConformance(PluginConformance):
         try:
             list(plugin(iter([])))
         except Exception as exc:
-            breach(f"without rows it fails: {told_of(exc)}", wanted="no rows, or rows of its own")
+            breach(f"without rows it fails: {describe_error(exc)}", wanted="no rows, or rows of its own")
 
     @check()
     def test_gives_mappings(self, plugin: Any, make: Callable[[], Any], rows: list[dict[str, Any]]) -> None:
@@ -139,7 +139,7 @@ def _out(transform: Any, rows: list[dict[str, Any]]) -> list[Any]:
     except Exception as exc:
         columns = ", ".join(dict.fromkeys(name for row in rows for name in row if name != _MARK))
         breach(
-            f"given rows with the columns {columns}, it fails: {told_of(exc)}",
+            f"given rows with the columns {columns}, it fails: {describe_error(exc)}",
             seen=rows[0] if rows else Words("no rows"),
             wanted="rows, of rows that come one by one; a transform that needs others says which: conformance = {'rows': [{...}]}, and a subclass of the "
             "suite's by its fixture `rows`",

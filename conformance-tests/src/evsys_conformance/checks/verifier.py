@@ -17,9 +17,9 @@ from evsys_conformance.checks.plugin import PluginConformance
 from evsys_conformance.declare import check
 from evsys_conformance.dialect import LETTERS
 from evsys_conformance.drawing import for_each
-from evsys_conformance.findings import Words, as_number, breach, require, shown
-from evsys_conformance.places import told_of
-from evsys_conformance.running import finished
+from evsys_conformance.findings import Words, as_number, breach, require, short_text
+from evsys_conformance.places import describe_error
+from evsys_conformance.running import run_to_end
 
 __all__ = ["VerifierConformance"]
 
@@ -69,18 +69,18 @@ class VerifierConformance(PluginConformance):
                 answer = Message(role="assistant", content=text)
                 further = {"rollout": Rollout(task_id="t", sample_index=0, messages=(answer,), output=text)}
             try:
-                said = finished(plugin(text, expected, params, **further))
+                said = run_to_end(plugin(text, expected, params, **further))
             except Exception as exc:
                 breach(
-                    f"judging {shown(text)} it fails: {told_of(exc)}",
-                    wanted=f"{_GIVES}, for any text of a model. The task expected {shown(expected)}: a verifier whose tasks "
+                    f"judging {short_text(text)} it fails: {describe_error(exc)}",
+                    wanted=f"{_GIVES}, whatever a model writes. The task expected {short_text(expected)}: a verifier whose tasks "
                     f"expect something else says so by {_SAYS}",
                 )
             if isinstance(said, Score | NoScore):
                 return said
             reward = as_number(said)
             if reward is None:
-                breach(f"what it gives for {shown(text)} is not a reward", seen=said, wanted=_GIVES)
+                breach(f"what it gives for {short_text(text)} is not a reward", seen=said, wanted=_GIVES)
             return Score(value=reward)
 
         return judge
@@ -107,7 +107,7 @@ class VerifierConformance(PluginConformance):
                 for value in (said.value, *said.components.values()):
                     require(
                         math.isfinite(value),
-                        f"the reward of {shown(text)} isn't finite",
+                        f"the reward of {short_text(text)} isn't finite",
                         seen=value,
                         wanted=_GIVES,
                     )
@@ -125,7 +125,7 @@ class VerifierConformance(PluginConformance):
             said = {_value(attempt(text)) for _ in range(5)}
             require(
                 len(said) == 1,
-                f"judging {shown(text)} five times, it gives different rewards",
+                f"judging {short_text(text)} five times, it gives different rewards",
                 seen=Words(", ".join(sorted(map(str, said)))),
                 wanted="one reward; or the attribute deterministic = False",
             )
@@ -156,7 +156,7 @@ class VerifierConformance(PluginConformance):
             if isinstance(said, Score) and math.isfinite(said.value):
                 require(
                     low <= said.value <= high,
-                    f"the reward of {shown(text)} is outside its reward_range",
+                    f"the reward of {short_text(text)} is outside its reward_range",
                     seen=said.value,
                     wanted=f"from {low} to {high}, as it declares",
                 )
@@ -176,11 +176,11 @@ class VerifierConformance(PluginConformance):
         reasons = ", ".join(dict.fromkeys(_value(one) for one in said))
         if not facts.keys() & {"expected", "answers"}:
             pytest.skip(
-                f"no answer to a task that expects {shown(expected)} gets a score ({reasons}), and it doesn't say what its "
+                f"no answer to a task that expects {short_text(expected)} gets a score ({reasons}), and it doesn't say what its "
                 "tasks expect: conformance = {'expected': ..., 'answers': [...]}"
             )
         breach(
-            f"no answer to its own example gets a score: it expects {shown(expected)}, and was given {len(said)} answers",
+            f"no answer to its own example gets a score: it expects {short_text(expected)}, and was given {len(said)} answers",
             seen=Words(f"NoScore each time: {reasons}"),
             wanted="a score for what can be judged; if none of these answers can, one that gets a score: "
             "conformance = {'answers': [...]}",

@@ -16,7 +16,7 @@ __all__ = [
     "NOT_YET",
     "ambiguous",
     "closest",
-    "known",
+    "known_names",
     "not_found",
     "not_listed",
     "registered_twice",
@@ -33,7 +33,7 @@ def closest(name: object, names: Iterable[str]) -> str | None:
 
 
 @cache
-def known() -> dict[str, dict[str, dict[str, Any]]]:
+def known_names() -> dict[str, dict[str, dict[str, Any]]]:
     """`known.json`: by section and kind, names of evsys' own plugins by distribution, other names of plugins, what to use instead,
     what is planned, what can be installed.
     """
@@ -52,14 +52,14 @@ def not_found(
         return PluginNotFoundError(f"unknown kind of plugin {kind!r}", hint=hint, kind=kind)
     names = dict.fromkeys(entry.name for entry in entries)
     stopped = [str(e) for e in blocked if e.kind == kind and name in {e.name, e.qualified}]
-    if name in known()["planned"].get(kind, {}) and not stopped:
-        hint = known()["planned"][kind][name]
+    if name in known_names()["planned"].get(kind, {}) and not stopped:
+        hint = known_names()["planned"][kind][name]
         return PluginNotFoundError(f"{kind} {name!r} is {NOT_YET}", hint=hint, kind=kind, name=name)
     if stopped:
         hint = f"{stopped[0]} is installed, but EVSYS_PLUGINS_ALLOW or EVSYS_PLUGINS_DENY keeps it out"
-    elif package := known()["install"].get(kind, {}).get(name):
+    elif package := known_names()["install"].get(kind, {}).get(name):
         hint = f"install it with: pip install {package}"
-    elif instead := known()["instead"].get(kind, {}).get(name):
+    elif instead := known_names()["instead"].get(kind, {}).get(name):
         hint = instead
     else:
         installed = f"installed: {', '.join(names)}" if names else f"no {kind} is installed"

@@ -113,9 +113,9 @@ class Registry:
                 members = [entry._replace(params=params) for entry in self._match(kind, f"{family[1]}k")]
             matches = matches or members
             if not matches:
-                from evsys._plugins.refusals import known
+                from evsys._plugins.refusals import known_names
 
-                matches = self._match(kind, known()["aliases"].get(kind, {}).get(name, name))
+                matches = self._match(kind, known_names()["aliases"].get(kind, {}).get(name, name))
             if len(matches) != 1 and not (matches and matches[0].local):
                 from evsys._plugins.refusals import ambiguous, not_found
 

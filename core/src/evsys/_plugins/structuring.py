@@ -19,7 +19,7 @@ from evsys._plugins.models import is_pydantic, made_by_pydantic
 from evsys._plugins.plain import unstructure
 from evsys._plugins.refusals import closest
 from evsys._plugins.shape import ConfigField, Shape, fields_of, shape_of
-from evsys._plugins.wording import expected
+from evsys._plugins.wording import mismatch
 from evsys.errors import ConfigError, EvsysError, Problem
 
 __all__ = ["json_path", "structure", "unstructure"]
@@ -46,7 +46,7 @@ class _Mismatch(_Invalid):
     """The value as a whole is of another type."""
 
     def __init__(self, shape: Shape, value: Any) -> None:
-        super().__init__(((), *expected(shape, value)))
+        super().__init__(((), *mismatch(shape, value)))
 
 
 def structure[T](cls: type[T], tree: Any, *, path: str = "$") -> T:
@@ -167,7 +167,7 @@ def _tags(member: Shape) -> tuple[Any, ...]:
 
 
 def _unknown_tag(tags: Iterable[Any], value: Mapping[str, Any]) -> NoReturn:
-    raise _Invalid((("kind",), *expected(Shape("choice", None, tuple(tags)), value["kind"])))
+    raise _Invalid((("kind",), *mismatch(Shape("choice", None, tuple(tags)), value["kind"])))
 
 
 def _sequence(target: Any, hook: Hook, value: Any, _: Any = None) -> Any:

@@ -10,14 +10,14 @@ from typing import Any
 from evsys._plugins.refusals import closest
 from evsys._plugins.shape import Shape, shape_of
 
-__all__ = ["expected"]
+__all__ = ["mismatch"]
 
 _WORDS = {"boolean": "true or false", "number": "a finite number", "null": "null", "string": "text"}
 _WORDS |= {"integer": "an integer", "object": "a mapping", "sequence": "a list", "tuple": "a list"}
 _BOOLEANS = {**dict.fromkeys(("true", "yes", "on"), "true"), **dict.fromkeys(("false", "no", "off"), "false")}
 
 
-def expected(shape: Shape, value: Any) -> tuple[str, str | None]:
+def mismatch(shape: Shape, value: Any) -> tuple[str, str | None]:
     """A message that says what `shape` takes and what `value` is, and a hint where the cure is plain."""
     return f"expected {_words(shape)}, got {_short(value)}", _hint(shape, value)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_cli.output import for_terminal, telling, terminal_width
-from evsys_cli.records import indexed
+from evsys_cli.records import open_index
 from evsys_runtime import (
     CountedFromTheEnd,
     echo,
@@ -40,14 +40,14 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
     Each is an experiment, named as for `evsys show`, or EXPERIMENT/RUN. Arms of two experiments are matched by name, or if each
     experiment has only one. Results on different tasks or from different verifiers aren't compared; if nothing can be compared, the exit code is 1.
     """
-    from evsys_cli.project import known_here
+    from evsys_cli.project import project_plugins
     from evsys_runtime.experiment.estimate.compare import NOTHING_IN_COMMON
     from evsys_runtime.experiment.estimate.compare import compare as compared
 
     with ExitStack() as stack:
         opened: dict[Path, Index] = {}
         first, second = (_resolve_subject(text, records, opened, stack) for text in (one, other))
-        found = compared(first, second, known_here().registry)
+        found = compared(first, second, project_plugins().registry)
     if as_json:
         from evsys_record import result_tree
 
@@ -70,7 +70,7 @@ def _resolve_subject(text: str, records: Path | None, opened: dict[Path, Index],
     place = folder_called(text)
     experiments = records_folder(records) if place is None else place[0].parent
     if experiments not in opened:
-        opened[experiments] = stack.enter_context(indexed(experiments))
+        opened[experiments] = stack.enter_context(open_index(experiments))
     index = opened[experiments]
     if place is not None:
         return Subject(index=index, experiment_id=place[0].name, run=place[1])

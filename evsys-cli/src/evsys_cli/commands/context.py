@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evsys_cli.records import indexed, project_of
+from evsys_cli.records import open_index, project_of
 from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 from evsys_runtime.commands import compact_json
 
@@ -40,7 +40,7 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
     from evsys_runtime.experiment.insight.text_budget import fit
 
     experiments = records_folder(records)
-    with indexed(experiments) as index:
+    with open_index(experiments) as index:
         whole = context_of(index, project_of(experiments))
     found = fit(whole, tokens, _document if as_json else context_markdown)
     if as_json:

@@ -137,12 +137,12 @@ def _score(
 
     use_kernel()  # before anything imports numpy
     from evsys import use_registry
-    from evsys_cli.project import known_here
+    from evsys_cli.project import project_plugins
     from evsys_runtime.data.scope import DataScope, use_scope
     from evsys_runtime.experiment.evaluation import ascore
     from evsys_runtime.experiment.supervision.event_loop import run_to_end
 
-    known = known_here()
+    known = project_plugins()
     if known.error is not None:
         raise known.error
     root = known.root or Path.cwd()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.output import for_terminal
-from evsys_cli.records import indexed
+from evsys_cli.records import open_index
 from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def history(
         raise click.UsageError("--near lists experiments, the nearest first: no --runs, --sort, --reverse.")
     given = _question_from(**options, most=LIMIT if near is None else LIMIT_NEAR)
     plan = None if near is None else _plan_of(near)
-    with indexed(records_folder(records)) as index:
+    with open_index(records_folder(records)) as index:
         named = None if parent is None else experiment_called(parent, index)
         question = Question(**given, parent=named)
         found = ask(index, question) if plan is None else _near(plan, index, question)

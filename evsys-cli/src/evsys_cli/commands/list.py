@@ -34,11 +34,11 @@ PLUGIN_IS_WRONG = 3
 def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) -> None:
     """List installed plugins and those of the current project, optionally of one KIND."""
     from evsys.protocols import KINDS
-    from evsys_cli.project import known_here
+    from evsys_cli.project import project_plugins
 
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"unknown kind {kind!r}; kinds are {', '.join(k for k in KINDS)}")
-    known = known_here()
+    known = project_plugins()
     entries = known.registry.entries(kind)
     check = check or broken
     failures = _failures(known.registry, kind, check=check)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_cli.output import for_terminal
-from evsys_cli.records import indexed
+from evsys_cli.records import open_index
 from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 from evsys_runtime.commands import json_text
 
@@ -46,7 +46,7 @@ def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: 
     from evsys_record import result_tree
     from evsys_runtime.experiment.insight.next_steps import next_steps as found_next
 
-    with indexed(records_folder(records)) as index:
+    with open_index(records_folder(records)) as index:
         found = found_next(index, limit=None if place is not None else limit or None)
     if place is not None:
         _print_file(found, place)

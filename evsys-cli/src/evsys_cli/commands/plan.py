@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evsys_cli.output import for_terminal, telling, terminal_width
-from evsys_cli.records import indexed
+from evsys_cli.records import open_index
 from evsys_runtime import echo, json_option, print_json
 
 __all__ = ["plan"]
@@ -29,7 +29,7 @@ def plan(config: Path, *, overrides: tuple[str, ...], no_data: bool, as_json: bo
 
     checked = load_experiment(config, overrides=overrides, records=False)
     refuse_secrets(checked)
-    with indexed(checked.project_root / checked.experiment.output_dir) as index:
+    with open_index(checked.project_root / checked.experiment.output_dir) as index:
         found = plan_experiment(checked, index, read_rows=not no_data)
     if as_json:
         from evsys_record import result_tree

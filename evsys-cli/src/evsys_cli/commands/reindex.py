@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from evsys_cli.records import indexed
+from evsys_cli.records import open_index
 from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 
 __all__ = ["reindex"]
@@ -26,7 +26,7 @@ def reindex(*, records: Path | None, as_json: bool) -> None:
     from evsys_record.history import indexed_now
 
     started = time.monotonic()
-    with indexed(records_folder(records), anew=True) as index:
+    with open_index(records_folder(records), anew=True) as index:
         made = indexed_now(index, seconds=time.monotonic() - started)
     if as_json:
         print_json(result_tree(made))

@@ -11,7 +11,7 @@ import click
 from evsys_cli.detaching import detach as start_detached
 from evsys_cli.detaching import detach_options, full_option
 from evsys_cli.output import telling
-from evsys_cli.records import indexed
+from evsys_cli.records import open_index
 from evsys_runtime import (
     CountedFromTheEnd,
     echo,
@@ -24,7 +24,7 @@ from evsys_runtime import (
 if TYPE_CHECKING:
     from evsys_runtime.experiment import Experiment
 
-__all__ = ["changed", "of_config", "resume", "telling_of"]
+__all__ = ["given_flags", "of_config", "resume", "telling_of"]
 
 
 @click.command(cls=CountedFromTheEnd)
@@ -81,7 +81,7 @@ def resume(
     from evsys_cli.running import Printing, carry_out
     from evsys_runtime.experiment import Experiment
 
-    flags = changed(fail_fast=fail_fast, no_cache=no_cache)
+    flags = given_flags(fail_fast=fail_fast, no_cache=no_cache)
     found = (Experiment.fork if fork else Experiment.resume)(
         directory, overrides=overrides, quiet=quiet, **flags
     )
@@ -89,7 +89,7 @@ def resume(
     return carry_out(telling_of(found, quiet=quiet), printing)
 
 
-def changed(**flags: bool) -> dict[str, Any]:
+def given_flags(**flags: bool) -> dict[str, Any]:
     """The flags given; the others keep the values of the launch."""
     return {name: True for name, given in flags.items() if given}
 
@@ -144,5 +144,5 @@ def _directory(experiment: str | None, records: Path | None) -> Path:
     if place is not None:
         return place[0]
     experiments = records_folder(records)
-    with indexed(experiments) as index:
+    with open_index(experiments) as index:
         return experiments / experiment_called(experiment, index)

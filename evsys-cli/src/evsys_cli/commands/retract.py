@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from evsys_cli.records import indexed
+from evsys_cli.records import open_index
 from evsys_runtime import (
     CountedFromTheEnd,
     echo,
@@ -40,7 +40,7 @@ def retract(experiment: str, *, reason: str, withdraw: bool, records: Path | Non
 
     place = folder_called(experiment)
     experiments = records_folder(records) if place is None else place[0].parent
-    with indexed(experiments) as index:
+    with open_index(experiments) as index:
         wanted = experiment_called(experiment, index) if place is None else place[0].name
         done = retract_experiment(index, wanted, reason, withdrawn=withdraw)
     if as_json:

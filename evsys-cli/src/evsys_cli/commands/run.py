@@ -65,9 +65,9 @@ def run(
     from evsys_runtime.experiment import Experiment
 
     if resume:
-        from evsys_cli.commands.resume import changed, of_config, telling_of
+        from evsys_cli.commands.resume import given_flags, of_config, telling_of
 
-        flags = changed(fail_fast=fail_fast, skip_grader_check=skip_grader_check, no_cache=no_cache)
+        flags = given_flags(fail_fast=fail_fast, skip_grader_check=skip_grader_check, no_cache=no_cache)
         experiment = telling_of(of_config(config, overrides=overrides, quiet=quiet, **flags), quiet=quiet)
     else:
         experiment = Experiment.from_yaml(

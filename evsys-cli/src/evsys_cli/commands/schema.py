@@ -58,9 +58,9 @@ def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
         return
     if kind is not None and kind not in KINDS:
         raise click.UsageError(f"unknown kind {kind!r}; kinds are {', '.join(KINDS)}")
-    from evsys_cli.project import known_here
+    from evsys_cli.project import project_plugins
 
-    known = known_here()
+    known = project_plugins()
     if known.error is not None:
         echo(f"The project's own plugins are missing: {known.error}", err=True)
     if experiment:

@@ -31,11 +31,11 @@ def show(experiment: str, run: str | None, *, verbose: bool, records: Path | Non
     EXPERIMENT/RUN also names a run.
     """
     from evsys_record import result_tree
-    from evsys_record.shown import compact, shown
+    from evsys_record.shown import compact, show_experiment
 
     with experiment_meant(experiment, records) as (index, wanted, named):
         run = run or named
-        found = shown(index, wanted, run)
+        found = show_experiment(index, wanted, run)
     if as_json:
         print_json(result_tree(found if run is not None else compact(found)))
     else:

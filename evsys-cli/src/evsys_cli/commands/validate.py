@@ -75,9 +75,9 @@ def _from_record(plan: Plan) -> tuple[str, ...]:
     experiments = plan.project_root / plan.experiment.output_dir
     if not experiments.is_dir():
         return tuple(planned_tests(plan, None))
-    from evsys_cli.records import indexed
+    from evsys_cli.records import open_index
     from evsys_runtime.experiment.insight.failure_regions import failure_warnings
     from evsys_runtime.experiment.insight.repeats import repeats
 
-    with indexed(experiments) as index:
+    with open_index(experiments) as index:
         return (*failure_warnings(plan, index), *repeats(plan, index), *planned_tests(plan, index))

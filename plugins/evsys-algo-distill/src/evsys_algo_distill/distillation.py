@@ -15,7 +15,7 @@ from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.params import DistillationParams
 from evsys_runtime import Band, BaseAlgorithm
 from evsys_runtime.accounting.metering import unmetered
-from evsys_runtime.training.asking import used
+from evsys_runtime.training.asking import priced_usage
 from evsys_runtime.training.bands import STEEP
 from evsys_runtime.training.retreat import OTHER_SAMPLES
 from evsys_runtime.training.role_usage import RoleUsage
@@ -131,7 +131,7 @@ class Distillation(BaseAlgorithm):
         return Answers(
             answers=answers,
             row_ids=tuple(prompt.row_id for prompt in prompts),
-            used=used(student, sum(len(prompt.student) for prompt in prompts), said),
+            used=priced_usage(student, sum(len(prompt.student) for prompt in prompts), said),
             metrics={
                 "answers": float(len(answers)),
                 "empty_share": 1.0 - len(answers) / asked,
@@ -184,7 +184,7 @@ class Distillation(BaseAlgorithm):
             found = await self.answered(step_idx, student)
             ctx.heartbeat()
             batch, teacher, sampled = await self.learn(found.answers, student)
-            judged = used(teacher, sum(answer.read for answer in found.answers), sampled)
+            judged = priced_usage(teacher, sum(answer.read for answer in found.answers), sampled)
             self._student_used += found.used
             self._teacher_used.add(judged, beside=None if found.charged else found.used)
         finally:

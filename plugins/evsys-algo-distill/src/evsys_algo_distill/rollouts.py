@@ -17,7 +17,7 @@ from evsys_runtime.training.rollout_groups import (
     nothing_learnable,
     out_of_turns,
     shares,
-    spent,
+    usage_of_rollouts,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ async def answers_in_turns(
     return Answers(
         answers=answers,
         row_ids=tuple(task.task_id for task in tasks),
-        used=spent(rollouts),
+        used=usage_of_rollouts(rollouts),
         charged=True,
         metrics={**shares(rollouts, lost), **_means(kept, answers)},
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from evsys.errors import AlgorithmError
 from evsys.types import SamplingParams
-from evsys_runtime.training.comparable import Comparable, comparable, told_by
+from evsys_runtime.training.comparable import Comparable, comparable, logprobs_by
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,7 +46,7 @@ async def logprobs_of(teacher: SamplingClient, answers: Sequence[Answer]) -> Com
     Raises:
         AlgorithmError: it gave too few, or none that is a number.
     """
-    theirs = await told_by(teacher, [answer.judged for answer in answers], who="teacher")
+    theirs = await logprobs_by(teacher, [answer.judged for answer in answers], who="teacher")
     return comparable(theirs, [answer.logprobs for answer in answers], who="teacher")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from evsys.errors import StoreError
 from evsys.types import Usage
 from evsys_runtime.accounting.metering import unmetered
-from evsys_runtime.training.asking import used
+from evsys_runtime.training.asking import priced_usage
 from evsys_runtime.training.roles import role_client
 from evsys_runtime.training.sequences import weighted_sum
 
@@ -48,7 +48,7 @@ async def ask(
     for chunk in batched(pairs, pairs_at_once):
         data = [datum for number, pair in chunk for datum in pair.data(number)]
         forward = await client.forward(data)
-        took += used(client, forward.tokens)
+        took += priced_usage(client, forward.tokens)
         ctx.heartbeat()
         sums = map(weighted_sum, data, forward.logprobs)
         for number, pair in chunk:

@@ -248,11 +248,11 @@ class RL(BaseAlgorithm):
     async def _tell(self, taken: Taken, step_idx: int) -> None:
         """Count what rollouts took, and show them to who listens."""
         from evsys_algo_rl.groups import bad_reward
-        from evsys_runtime.training.rollout_groups import out_of_turns, spent
+        from evsys_runtime.training.rollout_groups import out_of_turns, usage_of_rollouts
 
         groups = [*taken.groups, *taken.flat]
         rollouts = tuple(rollout for group in groups for rollout in group.rollouts)
-        self._used += spent(rollouts)
+        self._used += usage_of_rollouts(rollouts)
         if (cut := out_of_turns(rollouts, self.config.max_turns)) is not None:
             self.warn(cut)
         if (bad := bad_reward(rollouts)) is not None:

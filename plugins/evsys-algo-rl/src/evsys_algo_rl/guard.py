@@ -22,7 +22,7 @@ from evsys_runtime.evaluation.verify import (
     unjudgeable,
     verifier_key,
 )
-from evsys_runtime.training.rollout_groups import judged, spent
+from evsys_runtime.training.rollout_groups import usage_of_rollouts, usage_of_verdicts
 from evsys_stats.ranges import hull
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Guard:
         scored = [(group, await self._scores(task, group.rollouts)) for task, group in groups]
         paired = [pairs for group, scores in scored if (pairs := self._pairs(group.rollouts, scores))]
         verdicts = [score for _, scores in scored for score in scores]
-        used = judged(verdicts)
+        used = usage_of_verdicts(verdicts)
         self._used += used
         if self._ctx.budget is not None:
             self._ctx.budget.charge(used)
@@ -157,7 +157,7 @@ class Guard:
         Groups and tasks are drawn independently of each other, so whichever come together, the expected gap of a part is that of the policy.
         """
         rollouts = await benchmark.rollouts(self._ctx, self._params, self._samplings, step)
-        self._used += spent(rollouts)  # the engine has charged it to the budget
+        self._used += usage_of_rollouts(rollouts)  # the engine has charged it to the budget
         every = [rollout for _, group in groups for rollout in group.rollouts]
         scores = _scaled_scores(rollouts, self._guard_range)
         rewards = [

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evsys_runtime.training.asking import used
-from evsys_runtime.training.comparable import comparable, told_by
+from evsys_runtime.training.asking import priced_usage
+from evsys_runtime.training.comparable import comparable, logprobs_by
 from evsys_runtime.training.role_usage import RoleUsage
 from evsys_runtime.training.roles import role_client
 from evsys_runtime.training.starting_weights import StartingWeights
@@ -59,10 +59,10 @@ class Reference:
             if member.trained
             for row in member.trajectories
         ]
-        found = await told_by(
+        found = await logprobs_by(
             self._weights.snapshot, [(row.tokens.tolist(), row.mask) for row in rows], who="reference"
         )
-        self.usage.add(used(self._weights.snapshot, sum(len(row) for row in rows)))
+        self.usage.add(priced_usage(self._weights.snapshot, sum(len(row) for row in rows)))
         told = comparable(found, [row.logprobs[row.mask] for row in rows], who="reference")
         whole = {}
         for row, sampled in zip(rows, told.logprobs, strict=True):

@@ -132,18 +132,18 @@ class SFT(BaseAlgorithm):
 
     async def _holdout_mask(self, ctx: RunContext, numbers: Sequence[int]) -> NDArray[np.bool_]:
         """Which of the rows with these `numbers` are kept out; warns if they are not as they should be."""
-        from evsys_algo_sft.held_out import MOST_SEARCHED, copies_trained, kept_out
+        from evsys_algo_sft.held_out import MOST_SEARCHED, copies_trained, holdout_mask
         from evsys_runtime import in_background
         from evsys_runtime.data.row_contents import message_digest
 
         wanted = self.config.held_out
         if not wanted:
-            return kept_out(numbers, 0.0, 0)
+            return holdout_mask(numbers, 0.0, 0)
 
         def contents() -> list[bytes]:
             return [message_digest(ctx.data[number]) for number in numbers]
 
-        out = kept_out(await in_background(contents), wanted, ctx.seeds("held_out"))
+        out = holdout_mask(await in_background(contents), wanted, ctx.seeds("held_out"))
         if not out.any():
             self.warn(f"held_out: {wanted:g} keeps no row out: too many rows are copies of each other")
         elif len(numbers) > MOST_SEARCHED:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from evsys.protocols import Tokenizer, TrainingClient
     from evsys.types import ChatMessagesRow
 
-__all__ = ["MOST_SEARCHED", "HeldOut", "copies_trained", "kept_out", "number_kept_out"]
+__all__ = ["MOST_SEARCHED", "HeldOut", "copies_trained", "holdout_mask", "number_kept_out"]
 
 MOST_SEARCHED = 50_000
 """With more rows than this nothing is searched for copies of held-out rows; it would delay the first step by
@@ -31,7 +31,7 @@ def number_kept_out(rows: int, wanted: float) -> int:
     return min(rows, round(wanted * rows) if wanted < 1 else round(wanted))
 
 
-def kept_out(contents: Sequence[Hashable], wanted: float, seed: int) -> NDArray[np.bool_]:
+def holdout_mask(contents: Sequence[Hashable], wanted: float, seed: int) -> NDArray[np.bool_]:
     """Which rows are kept out, the same ones for every run with this seed.
 
     Rows of equal content are kept out together or not at all. As many are kept out as wanted, or as near to it as

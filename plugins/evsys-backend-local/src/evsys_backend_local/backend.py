@@ -11,7 +11,7 @@ import attrs
 
 from evsys.errors import BackendError, ConfigError, Problem
 from evsys.types import Checkpoint, ModelSpec
-from evsys_backend_local.config import CAPABILITIES, LocalConfig, offered
+from evsys_backend_local.config import CAPABILITIES, LocalConfig, capabilities_of
 from evsys_backend_local.engine.devices import computes_on_gpu, require_device
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class LocalBackend:
     def __init__(self, **fields: Any) -> None:
         self.config = LocalConfig(**fields)
         require_device(self.config.device)
-        self.capabilities = offered(on_gpu=computes_on_gpu(self.config.device))
+        self.capabilities = capabilities_of(on_gpu=computes_on_gpu(self.config.device))
         self._executor: DaemonExecutor | None = None
 
     @staticmethod

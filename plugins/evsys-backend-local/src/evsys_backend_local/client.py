@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from evsys.errors import BackendError, ConfigError, Problem
 from evsys.protocols import Renderer, Tokenizer
 from evsys.types import AdamParams, Checkpoint, Datum, ForwardResult, LossFn, ModelSpec, OptimResult
-from evsys_backend_local.config import CPU_ROWS, GPU_ROWS, LocalConfig, offered
+from evsys_backend_local.config import CPU_ROWS, GPU_ROWS, LocalConfig, capabilities_of
 from evsys_backend_local.engine import adam
 from evsys_backend_local.engine.abort import Abort, AbortedError
 from evsys_backend_local.engine.arrays import NUMPY
@@ -168,7 +168,7 @@ class LocalTrainingClient:
     @property
     def capabilities(self) -> frozenset[str]:
         """Those of the backend on this device."""
-        return offered(on_gpu=self._engine.xp is not NUMPY)
+        return capabilities_of(on_gpu=self._engine.xp is not NUMPY)
 
     @property
     def max_length(self) -> int:

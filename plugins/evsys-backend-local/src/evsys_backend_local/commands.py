@@ -30,11 +30,11 @@ def models() -> None:
 def list_command(*, as_json: bool) -> None:
     """List what is built in, what can be fetched, and what else the cache holds."""
     from evsys_backend_local.models.catalogue import list_models
-    from evsys_backend_local.models.replacing import give_back, told
+    from evsys_backend_local.models.replacing import give_back, restoration_note
     from evsys_runtime.rendering.cache import cache_root
 
     for folder in give_back(cache_root() / "models"):
-        echo(told(folder), err=True)
+        echo(restoration_note(folder), err=True)
     found = list_models()
     if as_json:
         print_json({"models": [_as_json(model) for model in found]})

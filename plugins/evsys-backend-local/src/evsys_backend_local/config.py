@@ -8,7 +8,7 @@ from evsys import option
 from evsys_backend_local.engine.devices import Device
 from evsys_backend_local.engine.limits import MAX_CONTEXT, MAX_TREE_ROWS, PREFIX_CACHE_MB
 
-__all__ = ["CAPABILITIES", "CPU_ROWS", "GPU_ROWS", "LocalConfig", "offered"]
+__all__ = ["CAPABILITIES", "CPU_ROWS", "GPU_ROWS", "LocalConfig", "capabilities_of"]
 
 CAPABILITIES = frozenset(
     {
@@ -71,6 +71,6 @@ class LocalConfig:
     )
 
 
-def offered(*, on_gpu: bool) -> frozenset[str]:
+def capabilities_of(*, on_gpu: bool) -> frozenset[str]:
     """Capabilities by device: torch doesn't promise the same bits on every GPU and in every version."""
     return CAPABILITIES - {"deterministic"} if on_gpu else CAPABILITIES

@@ -22,7 +22,7 @@ from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_backend_local.engine.abort import Abort, AbortedError
 from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.trainable import Snapshot
-from evsys_runtime.gathering import Gathering, when_all_gave_up
+from evsys_runtime.gathering import Gathering, call_when_cancelled
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer
@@ -115,7 +115,7 @@ class SampleQueue:
         calls.computing += 1
         job.add_done_callback(lambda done: self._deliver(batch, done))
         job.add_done_callback(lambda _: self._go_on(calls))
-        when_all_gave_up([waiting.future for waiting in batch], abort.set)
+        call_when_cancelled([waiting.future for waiting in batch], abort.set)
 
     def _go_on(self, calls: _Calls) -> None:
         """After a batch: gather what waited for its end, with those whom its answers let continue."""

@@ -175,17 +175,17 @@ async def _look(
     from evsys import current_registry
     from evsys.errors import boundary
     from evsys_backend_tinker import parity
-    from evsys_backend_tinker.trial import tried
+    from evsys_backend_tinker.trial import try_backend
 
     registry = current_registry()
     _remember(registry.build("backend", kind, params), ())  # what an earlier probe found is no answer
     with boundary("backend", kind):
-        trial = await tried(lambda: registry.build("backend", kind, params), spec)
+        trial = await try_backend(lambda: registry.build("backend", kind, params), spec)
     found = {kind: list(parity.by_itself(trial, tolerance))}
     _remember(registry.build("backend", kind, params), found[kind])
     if beside is not None:
         with boundary("backend", beside.kind):
-            other = await tried(lambda: registry.build("backend", beside.kind, beside.params), spec)
+            other = await try_backend(lambda: registry.build("backend", beside.kind, beside.params), spec)
         found[f"{kind} beside {beside.kind}"] = list(parity.beside(trial, other, tolerance))
     return found
 

@@ -21,8 +21,16 @@ if TYPE_CHECKING:
     from evsys.types import Datum, FinishReason, SamplingParams
 
 __all__ = [
-    "adam_params", "data_for", "derived_seed", "forward_result", "loss_config", "optim_result", "prompt_logprobs",
-    "sampled", "sampling_params", "top_prompt_logprobs",
+    "adam_params",
+    "data_for",
+    "derived_seed",
+    "forward_result",
+    "loss_config",
+    "optim_result",
+    "prompt_logprobs",
+    "sampling_params",
+    "to_sequence",
+    "top_prompt_logprobs",
 ]  # fmt: skip
 
 _POLICY = ("target_tokens", "logprobs", "advantages")
@@ -224,7 +232,7 @@ def sampling_params(
     )
 
 
-def sampled(sequence: Any, top: bool) -> SampledSequence:
+def to_sequence(sequence: Any, top: bool) -> SampledSequence:
     """A sampled sequence.
 
     Raises:

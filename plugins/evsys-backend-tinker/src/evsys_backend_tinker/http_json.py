@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-__all__ = ["Answer", "JsonApi", "UnreachableError", "told"]
+__all__ = ["Answer", "JsonApi", "UnreachableError", "error_in_body"]
 
 _MOST = 64 << 20  # bytes of an answer: a tokenizer may have some megabytes
 
@@ -51,11 +51,11 @@ class Answer:
     @property
     def reason(self) -> str:
         """The status, and what the server says is wrong."""
-        wrong = told(self.json())
+        wrong = error_in_body(self.json())
         return str(self.status) if wrong is None else f"{self.status}: {wrong}"
 
 
-def told(tree: Any) -> str | None:
+def error_in_body(tree: Any) -> str | None:
     """The error in the JSON body of an answer; None if there isn't one."""
     if not isinstance(tree, Mapping):
         return None

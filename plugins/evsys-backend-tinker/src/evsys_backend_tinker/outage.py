@@ -12,7 +12,7 @@ import threading
 from evsys_runtime import shared_breaker
 from evsys_runtime.accounting.breaker import Breaker, BreakerSettings
 
-__all__ = ["answered", "breaker_of", "has_answered"]
+__all__ = ["breaker_of", "has_answered", "note_answer"]
 
 _FAILURES = 3
 _OPEN_AFTER = 30.0  # seconds
@@ -32,7 +32,7 @@ def breaker_of(base_url: str, *, dead_after: float) -> Breaker:
     return shared_breaker(f"the server at {base_url}", settings)
 
 
-def answered(breaker: Breaker) -> None:
+def note_answer(breaker: Breaker) -> None:
     """The server has answered: from here on silence means that it is down."""
     with _lock:
         _known[breaker.service] = breaker

@@ -20,7 +20,7 @@ import attrs
 
 from evsys.protocols import Log
 
-__all__ = ["Relay", "heard_by"]
+__all__ = ["Relay", "forward_messages"]
 
 _LOGGER = "tinker"
 
@@ -103,7 +103,7 @@ class Relay:
 
 
 @contextmanager
-def heard_by(log: Log | None) -> Iterator[None]:
+def forward_messages(log: Log | None) -> Iterator[None]:
     """The client's messages about calls made inside go to `log`, however long the calls take."""
     token = _log.set(log)
     try:

@@ -12,12 +12,12 @@ from evsys.errors import BackendError, ConfigError, EvsysError
 from evsys_backend_tinker.client import TinkerTrainingClient
 from evsys_backend_tinker.http_json import JsonApi, UnreachableError
 from evsys_backend_tinker.meter import Meter
-from evsys_backend_tinker.outage import answered, breaker_of, has_answered
-from evsys_backend_tinker.pauses import Relay, heard_by
+from evsys_backend_tinker.outage import breaker_of, has_answered, note_answer
+from evsys_backend_tinker.pauses import Relay, forward_messages
 from evsys_backend_tinker.preflight import SECONDS, Server, look_at
 from evsys_backend_tinker.probes import lacking
 from evsys_backend_tinker.rendering import model_renderer
-from evsys_backend_tinker.sdk import Ended, Session, as_cause, is_lost, resolve, said, status_of
+from evsys_backend_tinker.sdk import Ended, Session, as_cause, error_line, is_lost, resolve, status_of
 from evsys_backend_tinker.selftest import TOLERANCE
 from evsys_backend_tinker.state import SavedState, starting_point
 from evsys_backend_tinker.states import States
@@ -82,7 +82,7 @@ class Run:
         server: Server = await self._waiting.in_thread(
             lambda: look_at(self.api, model.name, version=version("tinker")), "connect"
         )
-        answered(self._breaker)
+        note_answer(self._breaker)
         return server
 
     async def _look_once_there(self, model: ModelSpec) -> Server:
@@ -234,7 +234,7 @@ class Run:
         try:
             session.close(how, detail, seconds=self.config.deadlines.close, tell=not self._waiting.silent)
         except Exception as error:  # whatever the client raises, the run is over all the same
-            return None if is_lost(error) else said(error)
+            return None if is_lost(error) else error_line(error)
         return None
 
     # --- small things ---------------------------------------------------------------------------------------------
@@ -242,22 +242,22 @@ class Run:
     async def _make(self, call: Callable[[], Any], start: SavedState | None) -> Any:
         """Make a blocking call of the client, with its failures in words."""
         try:
-            with heard_by(self.log):
+            with forward_messages(self.log):
                 return await self._waiting.in_thread(call, "create")
         except (EvsysError, asyncio.CancelledError):
             raise
         except UnreachableError as error:
             raise BackendError(f"the server at {self.api.base_url} can't be reached: {error}") from error
         except Exception as error:
-            if start is not None and (is_lost(error) or "checkpoint" in said(error).lower()):
+            if start is not None and (is_lost(error) or "checkpoint" in error_line(error).lower()):
                 raise BackendError(
-                    f"the state {start.path} can't be loaded: {said(error)}",
+                    f"the state {start.path} can't be loaded: {error_line(error)}",
                     hint="it may have expired (backend.params.ttl) or been deleted; start from another checkpoint",
                 ) from as_cause(error)
             status = status_of(error)
             where = f" ({status})" if status is not None else ""
             raise BackendError(
-                f"the server at {self.api.base_url} didn't make the model{where}: {said(error)}"
+                f"the server at {self.api.base_url} didn't make the model{where}: {error_line(error)}"
             ) from as_cause(error)
 
     async def _compare(self, client: TinkerTrainingClient, start: SavedState | None) -> None:

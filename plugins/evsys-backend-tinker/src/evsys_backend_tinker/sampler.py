@@ -13,12 +13,12 @@ import numpy as np
 from evsys.errors import BackendError, EvsysError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_backend_tinker import convert
-from evsys_backend_tinker.pauses import heard_by
-from evsys_backend_tinker.sdk import GoneError, as_cause, as_future, is_lost, said, sampler_id, tinker
+from evsys_backend_tinker.pauses import forward_messages
+from evsys_backend_tinker.sdk import GoneError, as_cause, as_future, error_line, is_lost, sampler_id, tinker
 from evsys_backend_tinker.together import Asked, NamedBatch, key_of
 from evsys_backend_tinker.waiting import looked_at
 from evsys_runtime.cancelling import own_task_cancelled
-from evsys_runtime.gathering import Gathering, when_all_gave_up
+from evsys_runtime.gathering import Gathering, call_when_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -173,7 +173,7 @@ class TinkerSampler:
         task = asyncio.get_running_loop().create_task(self._answer(wanted))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
-        when_all_gave_up([asked.outcome for asked in wanted], task.cancel)
+        call_when_cancelled([asked.outcome for asked in wanted], task.cancel)
 
     async def _answer(self, batch: Sequence[Asked]) -> None:
         """End all calls of a batch, in one turn of the event loop."""
@@ -231,7 +231,7 @@ class TinkerSampler:
                 waiting=self._waiting, sampler_id=sampler_id(inner), keys=[asked.key for asked in batch]
             )
             await named.name()
-        with heard_by(self._log):
+        with forward_messages(self._log):
             futures = [_start_call(asked, inner) for asked in batch]
         drawing = [asyncio.ensure_future(self._outcome(future, generation)) for future in futures]
         for task in drawing:
@@ -278,7 +278,7 @@ class TinkerSampler:
 
     def _sequences(self, responses: Sequence[Any], params: SamplingParams, n: int) -> list[SampledSequence]:
         found = [
-            convert.sampled(sequence, bool(params.top_logprobs))
+            convert.to_sequence(sequence, bool(params.top_logprobs))
             for response in responses
             for sequence in response.sequences
         ]
@@ -310,4 +310,4 @@ def _start_call(asked: Asked, inner: Any) -> asyncio.Future[Any]:
 
 
 def _call_error(error: Exception) -> BackendError:
-    return BackendError(f"sampling failed on the server: {said(error)}")
+    return BackendError(f"sampling failed on the server: {error_line(error)}")

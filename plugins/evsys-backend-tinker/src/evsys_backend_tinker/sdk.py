@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import attrs
 
-from evsys_backend_tinker.http_json import JsonApi, UnreachableError, told
+from evsys_backend_tinker.http_json import JsonApi, UnreachableError, error_in_body
 
 __all__ = [
     "AbandonedError",
@@ -23,10 +23,10 @@ __all__ = [
     "Session",
     "as_cause",
     "as_future",
+    "error_line",
     "is_lost",
     "is_rejected",
     "resolve",
-    "said",
     "sampler_id",
     "status_of",
     "tinker",
@@ -241,9 +241,9 @@ def as_cause(error: Exception) -> Exception:
     return error
 
 
-def said(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """The message of an error, in one line, without the client's own names for things."""
-    wrong = told(getattr(error, "body", None))
+    wrong = error_in_body(getattr(error, "body", None))
     if wrong is not None:
         return wrong
     text = " ".join(str(error).split())

@@ -17,8 +17,8 @@ import attrs
 from evsys.errors import BackendError, EvsysError
 from evsys.protocols import Log
 from evsys_backend_tinker.daemon import in_daemon_thread
-from evsys_backend_tinker.pauses import heard_by
-from evsys_backend_tinker.sdk import as_cause, as_future, is_lost, is_rejected, said
+from evsys_backend_tinker.pauses import forward_messages
+from evsys_backend_tinker.sdk import as_cause, as_future, error_line, is_lost, is_rejected
 from evsys_backend_tinker.waiting import Kind, Waiting, looked_at
 from evsys_runtime.cancelling import own_task_cancelled
 
@@ -211,7 +211,7 @@ class Stream:
     def _send(self, call: Call) -> None:
         model = self.model
         try:
-            with heard_by(self.log):
+            with forward_messages(self.log):
                 if call.blocking:
                     call.inflight = asyncio.wrap_future(
                         in_daemon_thread(lambda: call.make(model), f"tinker-{call.kind}")
@@ -296,7 +296,7 @@ class Stream:
         if self._barrier is call:  # nothing waits for it any more, so neither does what is behind it
             self._barrier = None
         for one in taken_back:
-            self._fail(one, BackendError(f"{one.what}: {_NOT_DONE}", refused=said(error)))
+            self._fail(one, BackendError(f"{one.what}: {_NOT_DONE}", refused=error_line(error)))
         if call.changes or is_rejected(error):
             self._suspect = error
             if len(taken_back) < len(behind) and self._reopening is None:
@@ -349,7 +349,7 @@ class Stream:
         repeated = [one for one in self._since if one.done]
         if self.log is not None:
             steps = sum(one.steps for one in repeated)
-            self.log.warning("model.reopened", reason=said(error), steps_repeated=steps)
+            self.log.warning("model.reopened", reason=error_line(error), steps_repeated=steps)
         for one in self._since:
             old, one.inflight = one.inflight, None
             one.sent.clear()
@@ -375,16 +375,16 @@ class Stream:
         while states != self._states:
             states = self._states
             await self.waiting.until_there()
-            with heard_by(self.log):
+            with forward_messages(self.log):
                 self.model = await self.waiting.in_thread(self.reopen, "create")
 
     def _check_possible(self, error: Exception) -> None:
         if self._in_a_row > _ROWS:
-            raise BackendError(f"the server lost the model {_ROWS} times in a row: {said(error)}")
+            raise BackendError(f"the server lost the model {_ROWS} times in a row: {error_line(error)}")
         if self._forgotten or self._unsaved > self.replay_steps:
             raise BackendError(
                 f"the server lost the model, and {self._unsaved} steps since its last state are more than are repeated "
-                f"({self.replay_steps}): {said(error)}",
+                f"({self.replay_steps}): {error_line(error)}",
                 hint="resume the run from its last checkpoint; algorithm.params.save_every saves more often",
             )
 
@@ -394,7 +394,7 @@ class Stream:
             failure
             if isinstance(failure, BackendError)
             else BackendError(
-                f"the server lost the model ({said(error)}), and it can't be made again: {said(failure)}"
+                f"the server lost the model ({error_line(error)}), and it can't be made again: {error_line(failure)}"
             )
         )
         self.closed = str(told)
@@ -429,5 +429,5 @@ def _is_loss(error: Exception) -> bool:
 
 def _stream_error(call: Call, error: Exception) -> BackendError:
     if is_rejected(error):
-        return BackendError(f"the server refused {call.what}: {said(error)}")
-    return BackendError(f"{call.what} failed on the server: {said(error)}")
+        return BackendError(f"the server refused {call.what}: {error_line(error)}")
+    return BackendError(f"{call.what} failed on the server: {error_line(error)}")

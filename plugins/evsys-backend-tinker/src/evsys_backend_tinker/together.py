@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import BackendError
-from evsys_backend_tinker.http_json import UnreachableError, told
+from evsys_backend_tinker.http_json import UnreachableError, error_in_body
 from evsys_backend_tinker.sdk import GONE, GoneError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class NamedBatch:
         raise self._refusal(answer)
 
     def _refusal(self, answer: Answer) -> GoneError | BackendError:
-        wrong = told(answer.json())
+        wrong = error_in_body(answer.json())
         if answer.status in GONE and wrong is not None:
             return GoneError(wrong, answer.status)
         if answer.status in _CONTENT:

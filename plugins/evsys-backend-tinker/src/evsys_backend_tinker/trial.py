@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from evsys.protocols import Backend, TrainingClient
 
-__all__ = ["LOSSES", "Trial", "tried"]
+__all__ = ["LOSSES", "Trial", "try_backend"]
 
 STEPS = 3
 LOSSES = ("cross_entropy", "importance_sampling", "ppo", "cispo")
@@ -67,7 +67,7 @@ class Trial:
     first: int
 
 
-async def tried(make: Make, model: ModelSpec) -> Trial:
+async def try_backend(make: Make, model: ModelSpec) -> Trial:
     """Train on a backend, save, restore, and sample; four models are made, each with a few steps on two sentences.
 
     Args:

@@ -11,7 +11,7 @@ import attrs
 from evsys.errors import StoreError
 from evsys_record.jsonl import read_jsonl
 
-__all__ = ["Attempt", "lineage", "live", "read_live", "superseded"]
+__all__ = ["Attempt", "is_superseded", "lineage", "live", "read_live"]
 
 type Record = Mapping[str, Any]
 type Key = Callable[[Record], Hashable]
@@ -55,7 +55,7 @@ def lineage(attempts: Sequence[Attempt], head: int | None = None) -> dict[int, i
         current = attempt.parent
 
 
-def superseded(result: Record, attempts: Sequence[Attempt]) -> bool:
+def is_superseded(result: Record, attempts: Sequence[Attempt]) -> bool:
     """True for the result of an attempt that a later one continued from, or started over: it is not a result of the run any more."""
     newest = max((attempt.n for attempt in attempts), default=0)
     return bool(result) and result.get("attempt", 1) < newest

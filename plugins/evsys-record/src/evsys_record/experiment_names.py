@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evsys.errors import ConfigError
 from evsys_record.index import Index
-from evsys_record.text import listed
+from evsys_record.text import list_names
 
 __all__ = ["experiment_called", "folder_called", "run_called"]
 
@@ -52,7 +52,7 @@ def experiment_called(text: str, index: Index) -> str:
         return candidates[0]
     if candidates:
         raise ConfigError(
-            f"{text!r} may be {len(candidates)} experiments: {listed(candidates)}",
+            f"{text!r} may be {len(candidates)} experiments: {list_names(candidates)}",
             hint="write more of the id",
         )
     names = [*(str(name) for _, name, _ in found if name), *(["last"] if found else [])]
@@ -73,7 +73,7 @@ def run_called(text: str, run_ids: Sequence[str], experiment_id: str) -> str:
         return candidates[0]
     if candidates:
         raise ConfigError(
-            f"{text!r} may be {len(candidates)} runs of {experiment_id}: {listed(candidates)}",
+            f"{text!r} may be {len(candidates)} runs of {experiment_id}: {list_names(candidates)}",
             hint="write more of the name",
         )
     raise ConfigError(f"{experiment_id} has no run {text!r}", hint=_hint(text, run_ids, run_ids))
@@ -99,4 +99,4 @@ def _hint(text: str, known: Sequence[str], called: Sequence[str]) -> str:
     close = difflib.get_close_matches(text, called, n=2, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"there are {listed(known)}" if known else "there is nothing on record yet"
+    return f"there are {list_names(known)}" if known else "there is nothing on record yet"

@@ -28,7 +28,7 @@ __all__ = [
     "Question",
     "around",
     "ask",
-    "found_by",
+    "find_experiments",
     "indexed_now",
     "moment_of",
     "past_experiment",
@@ -143,7 +143,7 @@ def ask(index: Index, question: Question) -> History:
     )
 
 
-def found_by(index: Index, question: Question) -> list[tuple[int, str]]:
+def find_experiments(index: Index, question: Question) -> list[tuple[int, str]]:
     """The experiments asked for, however many, by their numbers in the index and their ids."""
     conditions, values = _conditions(question)
     query = f"SELECT e.id, e.folder FROM experiment e WHERE {' AND '.join(conditions)} ORDER BY {_order(question)}"  # noqa: S608

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from evsys_record.changes import changes
 from evsys_record.files import shared_file, storing, sweep, temporary_name
-from evsys_record.index_tables import empty, forget, known, put, statuses, version
+from evsys_record.index_tables import empty, forget, known_marks, put, statuses, version
 
 __all__ = ["Index", "index_path"]
 
@@ -135,7 +135,7 @@ class Index:
 
     def _bring_up_to_date(self, database: sqlite3.Connection) -> None:
         with storing(self.experiments, "list"):
-            changed, gone = changes(self.experiments, known(database))
+            changed, gone = changes(self.experiments, known_marks(database))
         ended = statuses(database, self.experiments)
         self.kept = not self._anew
         if not (changed or gone or ended):

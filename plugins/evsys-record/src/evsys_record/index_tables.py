@@ -27,7 +27,7 @@ from evsys_record.past_files import (
 )
 from evsys_record.task_contents import TaskContents
 
-__all__ = ["empty", "forget", "full_text", "known", "put", "statuses", "version"]
+__all__ = ["empty", "forget", "full_text", "known_marks", "put", "statuses", "version"]
 
 _TABLES = """
 CREATE TABLE experiment (
@@ -83,7 +83,7 @@ def version() -> int:
     return zlib.crc32("\n".join((str(_MEANING), _TABLES, _WORDS[full_text()], *fields)).encode()) & 0x7FFFFFFF
 
 
-def known(database: sqlite3.Connection) -> dict[str, KnownExperiment]:
+def known_marks(database: sqlite3.Connection) -> dict[str, KnownExperiment]:
     """The marks of all that is in an index, by folder."""
     runs: dict[int, dict[str, str]] = {}
     for experiment, folder, mark in database.execute(

@@ -16,7 +16,7 @@ from evsys.errors import StoreError
 from evsys.types.evidence import Look, Settling, SettlingPoint
 from evsys.types.results import Comparison
 from evsys.types.rollouts import Usage
-from evsys_record.attempts import Attempt, superseded
+from evsys_record.attempts import Attempt, is_superseded
 from evsys_record.audits import is_edited, saved_differences
 from evsys_record.files import read_json
 from evsys_record.leaves import short_leaves
@@ -333,7 +333,7 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
     facts = read_json(folder / "run.json")
     attempts = [_structure_known(Attempt, attempt) for attempt in facts["attempts"]]
     result = read_run_result(folder) if (folder / RESULT).exists() else {}
-    if superseded(result, attempts):
+    if is_superseded(result, attempts):
         result = {}
     run_id = str(facts["run_id"])
     run, failure = result.get("run") or {}, result.get("failure") or {}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from evsys.errors import StoreError
 from evsys.types import ArmResult, EvaluationResult, Rollout
-from evsys_record.attempts import Attempt, Record, read_live, superseded
+from evsys_record.attempts import Attempt, Record, is_superseded, read_live
 from evsys_record.checkpoints import CheckpointFiles
 from evsys_record.encoding import as_tree, encode_record, now
 from evsys_record.files import make_directory, read_json, storing, sweep, write_atomic, write_json
@@ -276,7 +276,7 @@ class RunRecord:
         path = self.directory / "run_result.json"
         hint = f"remove it, then `evsys resume` makes it again; remove {self.directory} to start the run over"
         result = read_run_result(self.directory, hint=hint) if path.exists() else {}
-        return result if result and not superseded(result, self.attempts) else None
+        return result if result and not is_superseded(result, self.attempts) else None
 
     def write_conclusion(self, text: str) -> None:
         """Write conclusion.md."""

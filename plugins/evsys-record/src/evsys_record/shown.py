@@ -17,10 +17,10 @@ from evsys_record.past import PastExperiment, PastRun, RecordFile, Scored, Shown
 from evsys_record.result_trees import read_file_as
 from evsys_record.run_record import RunRecord
 
-__all__ = ["compact", "shown"]
+__all__ = ["compact", "show_experiment"]
 
 
-def shown(index: Index, experiment_id: str, run: str | None = None) -> Shown:
+def show_experiment(index: Index, experiment_id: str, run: str | None = None) -> Shown:
     """An experiment with its runs, or with the one that is called `run` (or whose folder is), and then with that one's files.
 
     Raises:

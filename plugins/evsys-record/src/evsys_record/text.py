@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-__all__ = ["cut", "listed", "status_words", "visible"]
+__all__ = ["cut", "list_names", "status_words", "visible"]
 
 _HIDDEN = re.compile(
     r"\r\n"
@@ -17,7 +17,7 @@ writing direction, lone surrogates. Colours that leave text readable are ours, a
 """
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
+def list_names(names: Sequence[str], most: int = 5) -> str:
     """`a, b and 3 more`: at most so many by name."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
@@ -30,7 +30,7 @@ def cut(text: str, most: int) -> str:
 
 def status_words(status: str, failed: Sequence[str], most: int = 5) -> str:
     """The status of an experiment, with the runs and scorings that failed in a completed one."""
-    return f"{status} except {listed(failed, most)}" if status == "completed" and failed else status
+    return f"{status} except {list_names(failed, most)}" if status == "completed" and failed else status
 
 
 def _escaped(character: str) -> str:

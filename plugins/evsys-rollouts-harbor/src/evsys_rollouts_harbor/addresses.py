@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["connected", "mentions_address", "names_no_model", "with_address"]
+__all__ = ["connect_agent", "mentions_address", "names_no_model", "with_address"]
 
 _CONNECTION = frozenset({"model_name", "api_base", "base_url", "api_key", "model_api_key_name"})
 """Params that say which model an agent asks, or where. With any of them the agent is left to ask what it was given."""
@@ -46,7 +46,7 @@ def names_no_model(params: Mapping[str, Any]) -> bool:
     return not (_CONNECTION & params.keys() or mentions_address(params))
 
 
-def connected(agent: type, params: Mapping[str, Any], address: Any) -> dict[str, Any]:
+def connect_agent(agent: type, params: Mapping[str, Any], address: Any) -> dict[str, Any]:
     """The params of an agent that knows nothing of evsys, with the rollout's model, its address and its key.
 
     Every agent of Harbor's takes `model_name`, whose first part names the protocol, and variables in `env`.

@@ -12,7 +12,7 @@ import attrs
 
 from evsys.errors import RolloutError
 from evsys.types import HarborTask, Message
-from evsys_rollouts_harbor.addresses import connected, names_no_model, with_address
+from evsys_rollouts_harbor.addresses import connect_agent, names_no_model, with_address
 from evsys_rollouts_harbor.api import (
     EnvironmentType,
     TrialAgentConfig,
@@ -94,7 +94,7 @@ class Settings:
             )
         params = with_address(self.harness.params, live.address)
         if live.address is not None and names_no_model(self.harness.params):
-            params = connected(_class_of(self.harness), params, live.address)
+            params = connect_agent(_class_of(self.harness), params, live.address)
         fields = {name: value for name, value in params.items() if name in _AGENT_FIELDS}
         own = _own_timeout(live.task.path)
         return TrialAgentConfig(

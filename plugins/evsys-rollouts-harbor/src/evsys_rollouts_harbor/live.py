@@ -45,7 +45,7 @@ from evsys_runtime.evaluation.recording import (
     bound_model,
     finish_rollout,
     has_address,
-    judged,
+    judge_rollout,
     reachable,
 )
 
@@ -194,7 +194,7 @@ class LiveRollout:
         return whole.score
 
     async def _judge(self, rollout: Rollout) -> Rollout:
-        whole = await judged(self.task, rollout, self.policy)
+        whole = await judge_rollout(self.task, rollout, self.policy)
         if whole.score.usage is not None:
             self.judging = (self.judging or Usage()) + whole.score.usage
         return whole

@@ -19,7 +19,7 @@ __all__ = [
     "EvsysNoScoreError",
     "EvsysPassingError",
     "exceptions_of",
-    "kept",
+    "is_kept",
     "reward_of",
     "with_escaped",
     "with_result",
@@ -85,7 +85,7 @@ def _seconds(moment: Any) -> float:
     return float(moment.timestamp())
 
 
-def kept(result: Any) -> bool:
+def is_kept(result: Any) -> bool:
     """True where nothing happened that leaves the rollout without a score."""
     return all(exc.exception_type in _KEPT or exc.exception_type in _OURS for exc in exceptions_of(result))
 

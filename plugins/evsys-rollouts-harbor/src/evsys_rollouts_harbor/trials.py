@@ -205,11 +205,11 @@ class Trials:
         return attrs.evolve(rollout, metadata={**rollout.metadata, "files": files})
 
     async def _outcome(self, live: LiveRollout, result: Any) -> Rollout:
-        from evsys_rollouts_harbor.outcomes import kept, with_result
+        from evsys_rollouts_harbor.outcomes import is_kept, with_result
 
         # Harbor 0.25 asks no verifier about an agent that ended by an overflow.
         unasked = live.score is None and live.task.verifier is not None and not result.step_results
-        if live.harness and unasked and kept(result):
+        if live.harness and unasked and is_kept(result):
             await live.judge()
         return with_result(live, result)
 

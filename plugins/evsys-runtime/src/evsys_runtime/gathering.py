@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["IDLE_TURNS", "Gathering", "when_all_gave_up"]
+__all__ = ["IDLE_TURNS", "Gathering", "call_when_cancelled"]
 
 IDLE_TURNS = 3
 """Turns of the event loop without a new call after which a batch is complete: a task just started makes its call
@@ -56,7 +56,7 @@ class Gathering[T]:
         self._take(batch)
 
 
-def when_all_gave_up(outcomes: Sequence[asyncio.Future[Any]], then: Callable[[], object]) -> None:
+def call_when_cancelled(outcomes: Sequence[asyncio.Future[Any]], then: Callable[[], object]) -> None:
     """Call `then` once all outcomes of a batch are cancelled, so that is not awaited it any more."""
     waited_for = len(outcomes)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from evsys.types import Completion, Message, Usage
-from evsys_runtime.accounting.spent import cost_words, used_by
+from evsys_runtime.accounting.spent import cost_words, usage_of
 
 
 def answer(**usage: float) -> Completion:
@@ -11,10 +11,10 @@ def answer(**usage: float) -> Completion:
 
 
 def test_an_answer_without_a_price_is_counted_as_one_even_if_it_tells_no_tokens():
-    assert used_by(answer()) == Usage(unpriced=1)
-    assert used_by(answer(prompt_tokens=3)) == Usage(prompt_tokens=3, unpriced=1)
-    assert used_by(answer(unpriced=2)).unpriced == 2
-    assert used_by(answer(prompt_tokens=3, cost_usd=0.0)) == Usage(prompt_tokens=3, cost_usd=0.0)
+    assert usage_of(answer()) == Usage(unpriced=1)
+    assert usage_of(answer(prompt_tokens=3)) == Usage(prompt_tokens=3, unpriced=1)
+    assert usage_of(answer(unpriced=2)).unpriced == 2
+    assert usage_of(answer(prompt_tokens=3, cost_usd=0.0)) == Usage(prompt_tokens=3, cost_usd=0.0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from evsys.errors import BackendError, ConfigError
 from evsys.types import Completion, Datum, ForwardResult, Message, ModelSpec, SamplingParams, Usage
 from evsys_runtime.rendering.tokenizers import load_tokenizer
-from evsys_runtime.training.asking import used
+from evsys_runtime.training.asking import priced_usage
 from evsys_runtime.training.inference_role import MOST_AT_ONCE, InferenceRole
 from evsys_runtime.training.roles import PROBE
 
@@ -194,7 +194,7 @@ def test_what_calls_took_is_what_the_service_says_and_is_told_once(service, took
         teacher = await prepared.sampling_client()
         await asyncio.gather(teacher.compute_logprobs([5, 6, 7]), teacher.compute_logprobs([5, 6]))
         # What it is counted as by whoever asked is of no use then.
-        return [used(teacher, 1000), used(teacher, 1000), used(prepared, 1000)]
+        return [priced_usage(teacher, 1000), priced_usage(teacher, 1000), priced_usage(prepared, 1000)]
 
     assert asyncio.run(work()) == [took, Usage(), Usage()]
 
@@ -204,7 +204,7 @@ def test_a_forward_pass_over_a_text_is_a_question_too(tmp_path: Path):
         service = Counting()
         client = await InferenceRole(service, "service").prepare(TINY, tmp_path, 0)
         found = await client.forward([datum([5, 6, 7], [6, 7, 8]), datum([5], [9])])
-        return found, service.asked, used(client, 0)
+        return found, service.asked, priced_usage(client, 0)
 
     found, asked, took = asyncio.run(work())
     assert [values.tolist() for values in found.logprobs] == [[-1.0, -1.0, -1.0], [-1.0]]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evsys.types import NoScore, Rollout, Score, Usage
-from evsys_runtime.training.rollout_groups import spent
+from evsys_runtime.training.rollout_groups import usage_of_rollouts
 
 USAGES = st.builds(
     Usage,
@@ -31,4 +31,4 @@ def test_it_is_the_sum_without_the_seconds(rollouts):
     total = Usage()
     for rollout in rollouts:
         total = total + rollout.usage + (rollout.score.usage or Usage())
-    assert spent(rollouts) == attrs.evolve(total, seconds=0.0)
+    assert usage_of_rollouts(rollouts) == attrs.evolve(total, seconds=0.0)

@@ -22,7 +22,7 @@ __all__ = [
     "prompt_tokens",
     "section",
     "sections",
-    "shown",
+    "short_text",
     "tags",
     "text",
     "token_ids",
@@ -58,7 +58,7 @@ def document(body: bytes) -> dict[str, Any]:
     return found
 
 
-def shown(value: object) -> str:
+def short_text(value: object) -> str:
     """A value as messages show it: short, for any value."""
     return _REPR.repr(value)
 
@@ -67,7 +67,7 @@ def name(body: Mapping[str, Any], key: str) -> str:
     """A text that has to be there, of at most 4,096 characters."""
     value = text(body, key)
     if not value:
-        raise RefusedError(400, f"{key}: expected a text, got {shown(body.get(key))}")
+        raise RefusedError(400, f"{key}: expected a text, got {short_text(body.get(key))}")
     return value
 
 
@@ -90,7 +90,7 @@ def text(body: Mapping[str, Any], key: str) -> str:
     """A text, empty where there is none."""
     value = body.get(key)
     if value is not None and not isinstance(value, str):
-        raise RefusedError(400, f"{key}: expected a text, got {shown(value)}")
+        raise RefusedError(400, f"{key}: expected a text, got {short_text(value)}")
     if value is not None and len(value) > MOST_CHARACTERS:
         raise RefusedError(400, f"{key}: at most {MOST_CHARACTERS} characters, got {len(value)}")
     return value or ""
@@ -104,7 +104,7 @@ def whole(body: Mapping[str, Any], key: str, default: Any = _MISSING, *, low: in
     least = -_MOST_WHOLE if low is None else low
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_WHOLE:
         raise RefusedError(
-            400, f"{key}: expected a whole number from {least} to {_MOST_WHOLE}, got {shown(value)}"
+            400, f"{key}: expected a whole number from {least} to {_MOST_WHOLE}, got {short_text(value)}"
         )
     return value
 
@@ -132,7 +132,7 @@ def number(
     except (TypeError, OverflowError):  # a text; a whole number that no floating-point one comes near
         finite = False
     if not finite:
-        raise RefusedError(400, f"{key}: expected a number, got {shown(value)}")
+        raise RefusedError(400, f"{key}: expected a number, got {short_text(value)}")
     for holds, bound in (
         (value >= low, f"at least {low:g}"),
         (value <= high, f"at most {high:g}"),
@@ -140,7 +140,7 @@ def number(
         (value < below, f"below {below:g}"),
     ):
         if not holds:
-            raise RefusedError(400, f"{key}: must be {bound}, got {shown(value)}")
+            raise RefusedError(400, f"{key}: must be {bound}, got {short_text(value)}")
     return float(value)
 
 
@@ -150,7 +150,7 @@ def flag(body: Mapping[str, Any], key: str, default: bool = False) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise RefusedError(400, f"{key}: expected true or false, got {shown(value)}")
+        raise RefusedError(400, f"{key}: expected true or false, got {short_text(value)}")
     return value
 
 
@@ -160,7 +160,7 @@ def section(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise RefusedError(400, f"{key}: expected an object, got {shown(value)}")
+        raise RefusedError(400, f"{key}: expected an object, got {short_text(value)}")
     return value
 
 
@@ -170,7 +170,7 @@ def sections(body: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
-        raise RefusedError(400, f"{key}: expected a list of objects, got {shown(value)}")
+        raise RefusedError(400, f"{key}: expected a list of objects, got {short_text(value)}")
     return value
 
 
@@ -185,7 +185,7 @@ def tags(body: Mapping[str, Any]) -> list[str]:
     """The tags of a session, of at most 16,384 characters together."""
     value = body.get("tags") or []
     if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
-        raise RefusedError(400, f"tags: expected a list of texts, got {shown(value)}")
+        raise RefusedError(400, f"tags: expected a list of texts, got {short_text(value)}")
     _bound("tags", sum(map(len, value)) + len(value))
     return value
 

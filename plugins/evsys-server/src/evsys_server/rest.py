@@ -187,7 +187,7 @@ def _filter(body: _Document) -> Callable[[_Document], bool]:
     for status in statuses:
         if not isinstance(status.get("reasons") or [], list):
             raise RefusedError(
-                400, f"statuses: reasons must be a list, got {reading.shown(status['reasons'])}"
+                400, f"statuses: reasons must be a list, got {reading.short_text(status['reasons'])}"
             )
 
     def matches(summary: _Document) -> bool:

@@ -151,7 +151,7 @@ class TrainingApi:
             kind = body.get("kind", "snapshot")
             if kind not in {"snapshot", "inflight"}:
                 raise RefusedError(
-                    400, f"kind: {reading.shown(kind)} isn't served here; snapshot and inflight are"
+                    400, f"kind: {reading.short_text(kind)} isn't served here; snapshot and inflight are"
                 )
             name = reading.optional_name(body, "path")
             if name is None:

@@ -14,10 +14,10 @@ from evsys_server.wire.fields import (
     integers,
     length_delimited,
     number,
-    repeated,
-    signed,
+    repeated_field,
     string,
     text,
+    to_signed,
 )
 from evsys_server.wire.tensors import MOST_AXES, MOST_ELEMENTS, Room, read_tensor, tensor
 
@@ -26,7 +26,7 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 
 @given(INT64)
 def test_an_integer_comes_back(value):
-    assert [signed(found) for _, found in fields(integer(3, value))] == ([value] if value else [])
+    assert [to_signed(found) for _, found in fields(integer(3, value))] == ([value] if value else [])
 
 
 @given(st.text(), st.floats(allow_nan=False), st.lists(INT64))
@@ -35,7 +35,7 @@ def test_a_message_comes_back_field_by_field(words, fraction, many):
     found = dict(fields(message))
     assert string(found[1]) == words
     assert double(found[2]) == fraction
-    assert repeated(found.get(16, memoryview(b""))) == many
+    assert repeated_field(found.get(16, memoryview(b""))) == many
     key, value = entry(found[4])
     assert (key, double(value)) == (words, fraction)
 

@@ -104,7 +104,7 @@ class CodeTests(Configured):
         settings: CodeTestsParams = self._settings(params)
         given = given_tests(settings, expected)
         facts = {"sandboxed": self._sandboxed}
-        code = extracted(model_output, unfenced=settings.unfenced)
+        code = extract_code(model_output, unfenced=settings.unfenced)
         if code is None:
             return Score(value=0.0, metadata={**facts, "error": "the answer has no block of Python code"})
         try:
@@ -139,7 +139,7 @@ class CodeTests(Configured):
         )
 
 
-def extracted(text: str, *, unfenced: bool) -> str | None:
+def extract_code(text: str, *, unfenced: bool) -> str | None:
     """The last block of Python code in an answer; None where there is none."""
     found: str | None = None
     block: list[str] | None = None

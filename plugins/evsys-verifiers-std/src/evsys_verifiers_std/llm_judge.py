@@ -169,10 +169,10 @@ class LlmJudge(Configured):
 
     def _new_verdict(self, key: str, completion: Completion) -> _Vote:
         """A fresh verdict; one that can be read is kept."""
-        from evsys_runtime.accounting.spent import used_by
+        from evsys_runtime.accounting.spent import usage_of
         from evsys_verifiers_std.judge_cache import JudgeCache
 
-        usage = used_by(completion)
+        usage = usage_of(completion)
         if completion.finish_reason == "length":  # the last digits of its score may be missing
             return _Vote(
                 failure=f"the verdict was cut off after {self.config.max_tokens} tokens", usage=usage

@@ -24,7 +24,7 @@ from evsys_backend_local.engine.sampler import SampleOutput, SampleRequest
 from evsys_backend_local.engine.shape import LINEARS, ModelShape
 from evsys_backend_local.engine.trainable import Snapshot, Trainable
 from evsys_backend_local.engine.weights import BaseWeights
-from evsys_backend_local.engine.workers import WorkerPool, cpu_count, taken
+from evsys_backend_local.engine.workers import WorkerPool, cpu_count, hold_lock
 
 
 class Engine:
@@ -208,7 +208,7 @@ class Engine:
     @contextmanager
     def _turn(self, abort: Abort | None) -> Iterator[None]:
         """Alone in the workers' memory: a batch whose loss needs all logprobs keeps its activations there while the loss is called."""
-        with taken(self._lock, abort), self._within_memory():
+        with hold_lock(self._lock, abort), self._within_memory():
             yield
 
     @contextmanager

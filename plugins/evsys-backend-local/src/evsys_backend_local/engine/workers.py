@@ -66,7 +66,7 @@ def blas_info() -> dict[str, Any]:
 
 
 @contextmanager
-def taken(lock: threading.RLock, abort: Abort | None = None) -> Iterator[None]:
+def hold_lock(lock: threading.RLock, abort: Abort | None = None) -> Iterator[None]:
     """Hold a lock.
 
     Raises:
@@ -91,7 +91,7 @@ def blas_threads(count: int, abort: Abort | None = None) -> Iterator[None]:
     Raises:
         AbortedError: ``abort`` was set before it was this caller's turn.
     """
-    with taken(_PROCESS, abort), _process_blas()[0].limit(limits=count, user_api="blas"):
+    with hold_lock(_PROCESS, abort), _process_blas()[0].limit(limits=count, user_api="blas"):
         yield
 
 

@@ -130,7 +130,7 @@ def is_packaged(name: str) -> bool:
     return any(name == model.name or name in model.aliases for model in PACKAGED.values())
 
 
-def packaged(name: str) -> PackagedModel:
+def fetchable_model(name: str) -> PackagedModel:
     """The fetchable model ``name``, aliases included.
 
     Raises:

@@ -22,7 +22,7 @@ from evsys_backend_local.models.families import LLAMA, ModelHeader
 from evsys_backend_local.models.hf_config import CONFIG, read_config
 from evsys_backend_local.models.hf_folder import WEIGHTS
 from evsys_backend_local.models.load import is_folder_model, read_header
-from evsys_backend_local.models.replacing import give_back, put_in_place, told, workplace
+from evsys_backend_local.models.replacing import give_back, put_in_place, restoration_note, workplace
 from evsys_backend_local.models.resolve import load_base, resolve
 from evsys_backend_local.models.safetensors import SafetensorsFile, write_safetensors
 
@@ -89,7 +89,7 @@ def export_model(
     if dtype not in DTYPES:
         raise ConfigError(f"no element type {dtype!r}; choose among {', '.join(DTYPES)}")
     for folder in give_back(out.parent, out.name):
-        say(told(folder))
+        say(restoration_note(folder))
     _require_free(out, force=force)
     found = _find(source, base)
     if found.trained is not None:

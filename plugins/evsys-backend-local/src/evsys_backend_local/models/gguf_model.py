@@ -19,7 +19,7 @@ from evsys_backend_local.models.families import (
     ModelHeader,
     bounded_context,
     require_sense,
-    unsupported,
+    unsupported_error,
 )
 from evsys_backend_local.models.filling import allocate, fill
 from evsys_backend_local.models.gguf import GgufFile
@@ -90,7 +90,7 @@ def gguf_header(file: GgufFile) -> ModelHeader:
     architecture = str(file.metadata.get("general.architecture", "unknown"))
     family = BY_GGUF.get(architecture)
     if family is None:
-        raise unsupported(source, f"architecture {architecture!r}")
+        raise unsupported_error(source, f"architecture {architecture!r}")
     meta = _Metadata(file, architecture)
     dim, heads = meta.size("embedding_length"), meta.size("attention.head_count")
     head_dim = meta.size("attention.key_length", dim // heads)
@@ -136,24 +136,26 @@ def _require_family(shape: ModelShape, family: Family, source: str) -> None:
         ("norms of q and k", shape.qk_norm, family.qk_norm),
     ):
         if here != expected:
-            raise unsupported(source, f"a {family.name} model {'with' if here else 'without'} {what}")
+            raise unsupported_error(source, f"a {family.name} model {'with' if here else 'without'} {what}")
 
 
 def _refuse_options(meta: _Metadata, head_dim: int, source: str) -> None:
     if meta.get("expert_count", 0):
-        raise unsupported(source, "a mixture of experts")
+        raise unsupported_error(source, "a mixture of experts")
     if meta.get("attention.value_length", head_dim) != head_dim:
-        raise unsupported(source, "heads whose values are wider than their keys")
+        raise unsupported_error(source, "heads whose values are wider than their keys")
     rotated = meta.get("rope.dimension_count", head_dim)
     if rotated != head_dim:
-        raise unsupported(source, f"rotation of {rotated} of {head_dim} numbers of a head")
+        raise unsupported_error(source, f"rotation of {rotated} of {head_dim} numbers of a head")
 
 
 def _rope(meta: _Metadata, head_dim: int, source: str) -> tuple[tuple[float, ...] | None, str]:
     """Divisors of the rotary frequencies, and what they are called."""
     kind = meta.get("rope.scaling.type", "none") or "none"
     if kind not in ("none", "linear"):
-        raise unsupported(source, f"scaling of rotary positions of the kind {kind!r} (linear and llama3 are)")
+        raise unsupported_error(
+            source, f"scaling of rotary positions of the kind {kind!r} (linear and llama3 are)"
+        )
     if _ROPE_FACTORS in meta.file.tensors:
         stored = meta.file.tensor(_ROPE_FACTORS).reshape(-1)
         if len(stored) != head_dim // 2 or not (stored > 0).all():

@@ -19,7 +19,7 @@ from evsys_backend_local.models.families import (
     ModelHeader,
     bounded_context,
     require_sense,
-    unsupported,
+    unsupported_error,
 )
 
 CONFIG = "config.json"
@@ -106,20 +106,22 @@ def _family(config: Mapping[str, Any], source: str) -> Family:
     else:
         family, name = BY_MODEL_TYPE.get(str(config.get("model_type"))), str(config.get("model_type"))
     if family is None:
-        raise unsupported(source, f"architecture {name}")
+        raise unsupported_error(source, f"architecture {name}")
     return family
 
 
 def _refuse_options(config: Mapping[str, Any], family: Family, source: str) -> None:
     """Raise for options that would change the arithmetic; ignoring one would give another model."""
     if config.get("hidden_act", "silu") not in ("silu", "swish") or config.get("mlp_bias"):
-        raise unsupported(source, "an MLP with biases or another activation than silu")
+        raise unsupported_error(source, "an MLP with biases or another activation than silu")
     if config.get("attention_bias") and family is not QWEN2:
-        raise unsupported(source, "attention_bias")
+        raise unsupported_error(source, "attention_bias")
     quantised = config.get("quantization_config")
     if quantised:
         method = quantised.get("quant_method", "unknown") if isinstance(quantised, Mapping) else quantised
-        raise unsupported(source, f"a quantised checkpoint ({method}; float32, float16 and bfloat16 load)")
+        raise unsupported_error(
+            source, f"a quantised checkpoint ({method}; float32, float16 and bfloat16 load)"
+        )
 
 
 def _scaling(config: Mapping[str, Any], source: str) -> Mapping[str, Any]:
@@ -128,10 +130,10 @@ def _scaling(config: Mapping[str, Any], source: str) -> Mapping[str, Any]:
     if not isinstance(scaling, Mapping):
         raise DataError(f"rope_scaling is {scaling!r}, not an object", source=source)
     if rope.rope_kind(scaling) not in rope.SUPPORTED or any(isinstance(v, Mapping) for v in scaling.values()):
-        raise unsupported(source, f"rope_scaling {dict(scaling)} ({', '.join(rope.SUPPORTED)} are)")
+        raise unsupported_error(source, f"rope_scaling {dict(scaling)} ({', '.join(rope.SUPPORTED)} are)")
     share = config.get("partial_rotary_factor") or scaling.get("partial_rotary_factor") or 1
     if share != 1:
-        raise unsupported(source, f"partial_rotary_factor {share}")
+        raise unsupported_error(source, f"partial_rotary_factor {share}")
     return scaling
 
 

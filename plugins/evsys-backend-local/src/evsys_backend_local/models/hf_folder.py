@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from evsys.errors import DataError
 from evsys_backend_local.engine.arrays import Array
 from evsys_backend_local.engine.weights import BaseWeights
-from evsys_backend_local.models.families import unsupported
+from evsys_backend_local.models.families import unsupported_error
 from evsys_backend_local.models.filling import allocate, fill
 from evsys_backend_local.models.hf_config import config_header, read_config
 from evsys_backend_local.models.safetensors import SafetensorsFile
@@ -79,7 +79,7 @@ class FolderWeights:
 
     def _require_floats(self, file: SafetensorsFile, name: str) -> None:
         if file.kind(name) not in FLOATS:
-            raise unsupported(
+            raise unsupported_error(
                 str(file.path), f"{name} of the type {file.kind(name)} ({', '.join(FLOATS)} load)"
             )
 

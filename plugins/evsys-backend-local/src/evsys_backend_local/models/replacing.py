@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["give_back", "put_in_place", "told", "workplace"]
+__all__ = ["give_back", "put_in_place", "restoration_note", "workplace"]
 
 #: Holds the name of the folder that is to be made.
 _LOCK = "evsys-lock"
@@ -70,7 +70,7 @@ def give_back(parent: Path, name: str | None = None) -> list[Path]:
     return [folder for folder in found if folder is not None]
 
 
-def told(folder: Path) -> str:
+def restoration_note(folder: Path) -> str:
     """The message about a folder restored."""
     return f"{folder}: what replaced this model was killed as it did; the model is back as it was"
 

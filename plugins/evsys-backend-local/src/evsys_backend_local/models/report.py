@@ -22,7 +22,7 @@ from evsys_backend_local.models.hf_config import config_header, read_config
 from evsys_backend_local.models.hf_folder import FolderWeights
 from evsys_backend_local.models.load import LAYOUTS, NO_MODEL_IN, gguf_file, is_folder_model
 from evsys_backend_local.models.quantised import kind_name
-from evsys_backend_local.models.replacing import give_back, told
+from evsys_backend_local.models.replacing import give_back, restoration_note
 from evsys_backend_local.models.resolve import resolve
 from evsys_backend_local.models.soundness import (
     folder_problems,
@@ -122,7 +122,7 @@ def check_model(name: str, *, context: int | None = None) -> ModelReport:
         ConfigError: there is no such model, or it doesn't compute that context.
         DataError: a file of a fetched model isn't as it was fetched.
     """
-    back = [told(folder) for folder in _recover_model(name)]
+    back = [restoration_note(folder) for folder in _recover_model(name)]
     path, verified = _locate(name)
     report = _report_builtin(name) if path is None else _of_path(name, path)
     report = attrs.evolve(report, verified=verified, notes=(*back, *report.notes))

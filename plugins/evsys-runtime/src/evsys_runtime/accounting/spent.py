@@ -6,10 +6,10 @@ import attrs
 
 from evsys.types import Completion, Usage
 
-__all__ = ["cost_words", "used_by"]
+__all__ = ["cost_words", "usage_of"]
 
 
-def used_by(completion: Completion) -> Usage:
+def usage_of(completion: Completion) -> Usage:
     """The usage of an answer. One without a price counts as one of unknown price, with or without token counts."""
     used = completion.usage
     if used.cost_usd is not None or used.unpriced:

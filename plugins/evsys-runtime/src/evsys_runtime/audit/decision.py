@@ -17,7 +17,7 @@ from evsys_runtime.audit.question import Question
 __all__ = [
     "claim_outcomes",
     "confirmed_verdict",
-    "corrected",
+    "correct_p_values",
     "corrected_claims",
     "either",
     "noise_floor_of",
@@ -31,7 +31,7 @@ type Tree = Mapping[str, Any]
 _DECIDED = frozenset({"win", "loss", "tie"})
 
 
-def corrected(question: Question, tests: Sequence[PairedTest | None]) -> CorrectedPValues:
+def correct_p_values(question: Question, tests: Sequence[PairedTest | None]) -> CorrectedPValues:
     """The corrected p-values of the effects; an arm that couldn't be compared counts as not significant."""
     p_values = [None if test is None else p_at_minimum_effect(test, question.least) for test in tests]
     return correct(tests, p_values, level=question.level, at_zero=question.least == 0)

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from evsys.errors import EvsysError, StoreError
-from evsys_record.attempts import Attempt, read_live, superseded
+from evsys_record.attempts import Attempt, is_superseded, read_live
 from evsys_record.files import read_json
 from evsys_record.result_files import made_in
 from evsys_runtime.audit.findings import ODD_SHAPE, described
@@ -177,7 +177,7 @@ def _run(
         return run
     place = folders[run_id]
     facts, result = read_json(place / "run.json"), _optional(place / "run_result.json")
-    if superseded(result, attempts_of(facts)):
+    if is_superseded(result, attempts_of(facts)):
         result = {}
     scorings = tuple(_scoring(tree, run_id, rollouts) for tree in result.get("evaluations") or ())
     source = made_in(place, result)

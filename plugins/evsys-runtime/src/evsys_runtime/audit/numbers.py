@@ -14,7 +14,7 @@ from evsys_runtime.audit.decision import (
     Outcomes,
     claim_outcomes,
     claim_p,
-    corrected,
+    correct_p_values,
     corrected_claims,
     either,
     outcomes,
@@ -72,7 +72,7 @@ class RecomputedComparisons:
 
     def _extreme_outcomes(self, subject: str | None, compared: Sequence[ComparedArm]) -> list[Outcomes]:
         tests = self.tests(subject, compared)
-        p_values = corrected(self.question, tests).p_values
+        p_values = correct_p_values(self.question, tests).p_values
         return [
             outcomes(self.question, one, test, p)
             for one, test, p in zip(compared, tests, p_values, strict=True)
@@ -116,7 +116,7 @@ def check_comparisons(
     if [each["arm"] for each in recorded] != [one.arm.name for one in compared]:
         return
     tests = found.tests(subject, compared)
-    made = corrected(found.question, tests)
+    made = correct_p_values(found.question, tests)
     parts = [section.section("numbers", f"{section.about}: {one.arm.name}") for one in compared]
     for part, one, test, each in zip(parts, compared, tests, recorded, strict=True):
         _check_numbers(part, found.question, one, test, each)

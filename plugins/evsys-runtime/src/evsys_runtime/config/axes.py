@@ -25,7 +25,7 @@ __all__ = [
     "Condition",
     "Step",
     "each_value",
-    "invented",
+    "missing_parent",
     "ordered_combinations",
     "read_axes",
     "run_path",
@@ -326,7 +326,7 @@ def ordered_combinations(
     return from_step(0)
 
 
-def invented(axis: Axis, base: Mapping[str, Any]) -> str | None:
+def missing_parent(axis: Axis, base: Mapping[str, Any]) -> str | None:
     """The mapping on the way to an axis's value that the base run lacks, None where it has all of them."""
     for length in range(1, len(axis.path)):
         if trees.get(base, axis.path[:length]) is trees.MISSING:

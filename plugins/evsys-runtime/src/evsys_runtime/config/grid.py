@@ -20,7 +20,7 @@ from evsys_runtime.config.axes import (
     Axis,
     Condition,
     each_value,
-    invented,
+    missing_parent,
     ordered_combinations,
     read_axes,
     run_path,
@@ -91,7 +91,9 @@ def set_by(name: str) -> Iterator[str]:
 
 def _arms(grid: _Grid, place: str, chosen: Iterable[tuple[int, ...]], namer: Namer) -> Iterator[ArmTree]:
     origins = [[(axis.run_path, where) for where in axis.places] for axis in grid.axes]
-    made = tuple((path, axis.place) for axis in grid.axes if (path := invented(axis, grid.base)) is not None)
+    made = tuple(
+        (path, axis.place) for axis in grid.axes if (path := missing_parent(axis, grid.base)) is not None
+    )
     for numbers in chosen:
         run, digest = grid.run(numbers)
         name = run["name"] = namer.name(numbers, run)

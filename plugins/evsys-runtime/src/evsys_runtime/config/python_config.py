@@ -15,7 +15,7 @@ from evsys_runtime.config import paths
 from evsys_runtime.config.document import Document, parse
 from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig
 
-__all__ = ["SOURCE", "document_of", "plain_tree", "scored_on"]
+__all__ = ["SOURCE", "document_of", "plain_tree", "with_benchmark"]
 
 SOURCE = "experiment"
 """The name in messages of an experiment without a file."""
@@ -38,7 +38,7 @@ def document_of(cfg: Mapping[str, Any] | ExperimentConfig) -> Document:
     return attrs.evolve(document, positions={}, keys={}, literals={}, problems=found)
 
 
-def scored_on(document: Document, benchmark: BenchmarkConfig) -> Document:
+def with_benchmark(document: Document, benchmark: BenchmarkConfig) -> Document:
     """A document whose `metadata.benchmark` is this entry. Without a name of its own it has that of the only one that it replaces,
     so that the success metric means it.
     """

@@ -10,7 +10,7 @@ import attrs
 from evsys.types.search import SearchAxis
 from evsys_runtime.config import trees
 from evsys_runtime.config.arm_tree import ArmTree, Digests, Origins
-from evsys_runtime.config.axes import NOT_SET, Axis, invented, same
+from evsys_runtime.config.axes import NOT_SET, Axis, missing_parent, same
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.naming import Namer
 from evsys_runtime.config.report import Report
@@ -120,7 +120,7 @@ class Space:
             axis = self.given[path]
             index = next((i for i, one in enumerate(axis.values) if same(one, value)), None)
             yield axis.run_path, axis.place if index is None else axis.places[index]
-            if (made := invented(axis, self.base)) is not None:
+            if (made := missing_parent(axis, self.base)) is not None:
                 yield made, axis.place
 
 

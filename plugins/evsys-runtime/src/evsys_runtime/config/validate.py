@@ -49,7 +49,7 @@ from evsys_runtime.config.model import (
 from evsys_runtime.config.monitored import check_monitored
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.project import import_project_code, project_registry
-from evsys_runtime.config.python_config import document_of, scored_on
+from evsys_runtime.config.python_config import document_of, with_benchmark
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.reruns import controls
@@ -104,7 +104,7 @@ def load_experiment(
         else document_of(cfg)
     )
     if benchmark is not None:
-        document = scored_on(document, benchmark)
+        document = with_benchmark(document, benchmark)
     root = find_project_root(document.source) if project_root is None else project_root
     registry = registry if registry is not None else project_registry()
     import_project_code(root, registry)

@@ -9,7 +9,7 @@ import attrs
 
 from evsys.types import Rollout
 
-__all__ = ["is_cached", "marked", "tells_cached"]
+__all__ = ["is_cached", "mark_cached", "tells_cached"]
 
 _MARK = "result_cache"
 """A key of the rollout's metadata."""
@@ -25,6 +25,6 @@ def tells_cached(metadata: Mapping[str, Any]) -> bool:
     return _MARK in metadata
 
 
-def marked(rollout: Rollout, scoring: str, **changes: Any) -> Rollout:
+def mark_cached(rollout: Rollout, scoring: str, **changes: Any) -> Rollout:
     """The rollout as one of the cache; `scoring` is the id under which it was kept, `changes` are fields of now."""
     return attrs.evolve(rollout, metadata={**rollout.metadata, _MARK: {"scoring": scoring}}, **changes)

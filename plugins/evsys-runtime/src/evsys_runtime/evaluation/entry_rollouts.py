@@ -15,7 +15,7 @@ from evsys.types import Policy, Rollout, RolloutLimits, Usage
 from evsys_record import slug
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.progress import Progress, advancing
-from evsys_runtime.evaluation.results import require_each_once, used_in
+from evsys_runtime.evaluation.results import require_each_once, rollout_usage
 from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.rendering.policy_client import PolicyClient
 
@@ -103,7 +103,7 @@ class EntryRollouts:
                     rollouts.append(rollout)
                     if self.record is not None:
                         self.record.rollout(step, rollout, phase=benchmark.phase, **facts)
-                    self.charge(used_in(rollout))
+                    self.charge(rollout_usage(rollout))
                     if progress.counts(rollout):
                         await self._tell(progress, benchmark, step)
                     if self._holds():  # an engine starts no further rollouts for who takes none

@@ -20,7 +20,7 @@ from evsys_runtime.cancelling import own_task_cancelled
 from evsys_runtime.evaluation.benchmarks import ApiModel, BoundBenchmark
 from evsys_runtime.evaluation.entry_rollouts import EntryRollouts, MakeModel
 from evsys_runtime.evaluation.in_flight import InFlight
-from evsys_runtime.evaluation.progress import limited
+from evsys_runtime.evaluation.progress import time_limit
 from evsys_runtime.evaluation.results import (
     failed_result,
     missing_result,
@@ -346,7 +346,7 @@ class Evaluator:
         self._closing += 1
         self.closings += 1
         try:
-            async with limited(RELEASE_SECONDS, lambda: self._hung("a snapshot couldn't be closed")):
+            async with time_limit(RELEASE_SECONDS, lambda: self._hung("a snapshot couldn't be closed")):
                 await snapshot.close()
         except PLUGIN_FAILURES as exc:
             message = f"a snapshot couldn't be closed: {type(exc).__name__}: {exc}"

@@ -84,7 +84,7 @@ async def advancing(
 
 
 @asynccontextmanager
-async def limited(
+async def time_limit(
     seconds: float, hung: Callable[[], None], late: Callable[[], Exception] | None = None
 ) -> AsyncGenerator[None]:
     """A block that must be over in time; `hung` is called just before it is cancelled.

@@ -29,7 +29,7 @@ from evsys.types import (
     Usage,
 )
 from evsys.types.rollouts import MOST_TURNS
-from evsys_runtime.accounting.spent import used_by
+from evsys_runtime.accounting.spent import usage_of
 from evsys_runtime.evaluation.failures import boundary_of, is_not_finite
 from evsys_runtime.evaluation.seeds import rollout_seed, turn_seed
 from evsys_runtime.rendering.history import Conversation
@@ -46,7 +46,7 @@ __all__ = [
     "bound_model",
     "finish_rollout",
     "has_address",
-    "judged",
+    "judge_rollout",
     "reachable",
     "run_rollout",
 ]
@@ -187,7 +187,7 @@ class RecordingModel:
         """Record what a call that had begun came to."""
         self._calls[call] = completions
         for completion in completions:
-            self.usage = self.usage + used_by(completion)
+            self.usage = self.usage + usage_of(completion)
         if completions:
             self.messages = (*messages, completions[0].message)
 
@@ -296,7 +296,7 @@ async def run_rollout(
         version=policy.version,
         seconds=acted.seconds,
     )
-    return await judged(task, rollout, policy)
+    return await judge_rollout(task, rollout, policy)
 
 
 def finish_rollout(
@@ -393,7 +393,7 @@ def _fault(failure: BaseException | None, told: str | None, *, silent: bool) -> 
     return None, NoScore(reason="not scored")
 
 
-async def judged(task: HarborTask, rollout: Rollout, policy: Policy) -> Rollout:
+async def judge_rollout(task: HarborTask, rollout: Rollout, policy: Policy) -> Rollout:
     """The rollout with its score; one that failed has its `NoScore` already."""
     if rollout.error is not None:
         return rollout

@@ -27,9 +27,9 @@ from evsys_runtime.data.ingredients import differences
 from evsys_runtime.data.result_store import ResultStore, StoredEvaluation, StoredRollout
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.evaluation.cached import marked
-from evsys_runtime.evaluation.result_key import Trained, ingredients, rollout_keys, why_not
-from evsys_runtime.evaluation.results import used_in
+from evsys_runtime.evaluation.cached import mark_cached
+from evsys_runtime.evaluation.result_key import Trained, ingredients, rollout_keys, uncacheable_reason
+from evsys_runtime.evaluation.results import rollout_usage
 from evsys_runtime.evaluation.streams import closing
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class ResultCache:
         if self._broken:
             return None
         try:
-            reason = why_not(benchmark, self._registry, self._trained)
+            reason = uncacheable_reason(benchmark, self._registry, self._trained)
             if reason is not None:
                 self._note({**told, "reason": reason})
                 return None
@@ -254,9 +254,9 @@ class ResultCache:
 
     def _mark_rollout(self, lookup: _Lookup, place: tuple[str, int], policy: Policy) -> Rollout:
         if lookup.own:
-            self.taken_over.append(used_in(lookup.known[place]))
+            self.taken_over.append(rollout_usage(lookup.known[place]))
             return attrs.evolve(lookup.known[place], policy_version=policy.version)
-        return marked(lookup.known[place], lookup.scoring, policy_version=policy.version)
+        return mark_cached(lookup.known[place], lookup.scoring, policy_version=policy.version)
 
     def _note(self, told: Mapping[str, Any]) -> None:
         with JsonlWriter(self._run_dir / LOOKUPS, scrub=self._redactor.values) as writer:

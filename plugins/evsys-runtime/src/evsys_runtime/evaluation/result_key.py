@@ -34,8 +34,8 @@ __all__ = [
     "plugin_facts",
     "rollout_keys",
     "scoring_facts",
+    "uncacheable_reason",
     "unidentified",
-    "why_not",
 ]
 
 
@@ -52,7 +52,7 @@ class Trained:
     place: tuple[str, str, int]
 
 
-def why_not(benchmark: BoundBenchmark, registry: Registry, trained: Trained | None) -> str | None:
+def uncacheable_reason(benchmark: BoundBenchmark, registry: Registry, trained: Trained | None) -> str | None:
     """Why an entry's results can't be kept; None where they can."""
     if benchmark.inference is None and trained is None:
         return "its model has no name"
@@ -90,7 +90,7 @@ def ingredients(
     trained: Trained | None,
     snapshot: SamplingClient | None,
 ) -> dict[str, Any]:
-    """All that decides the results of a scoring, but for the tasks and the sample index; `why_not` said None.
+    """All that decides the results of a scoring, but for the tasks and the sample index; `uncacheable_reason` said None.
 
     Raises:
         PluginError: a plugin can't be looked up.

@@ -26,8 +26,8 @@ __all__ = [
     "missing_result",
     "recorded_values",
     "require_each_once",
+    "rollout_usage",
     "scored_result",
-    "used_in",
     "without_cost",
 ]
 
@@ -101,7 +101,7 @@ def without_cost(result: EvaluationResult) -> EvaluationResult:
     return attrs.evolve(result, usage=Usage(), judged=Usage(), seconds=0.0)
 
 
-def used_in(rollout: Rollout) -> Usage:
+def rollout_usage(rollout: Rollout) -> Usage:
     """The usage of a rollout and its verdict, unless it was paid for before."""
     return Usage() if is_cached(rollout) else rollout.usage + (rollout.score.usage or Usage())
 

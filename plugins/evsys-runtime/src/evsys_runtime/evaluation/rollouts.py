@@ -13,7 +13,7 @@ from evsys_runtime.accounting.metering import unmetered
 from evsys_runtime.config.engines import auto_engine
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.background_writer import BackgroundWriter
-from evsys_runtime.evaluation.results import used_in
+from evsys_runtime.evaluation.results import rollout_usage
 from evsys_runtime.evaluation.streams import closing
 from evsys_runtime.evaluation.verify import make_verify
 from evsys_runtime.rendering.policy_client import PolicyClient
@@ -157,7 +157,7 @@ class TrainingRollouts:
                 async with closing(engine.run(tasks, policy, limits)) as stream:
                     async for rollout in stream:
                         if self._charge is not None:
-                            self._charge(used_in(rollout))
+                            self._charge(rollout_usage(rollout))
                         yield rollout
                         if self._pause is not None and self._pause.requested(at_once=True):
                             await self._pause.hold()

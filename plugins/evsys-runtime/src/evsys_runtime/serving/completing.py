@@ -12,7 +12,7 @@ import attrs
 from evsys.errors import BackendError, DataError, boundary
 from evsys.types import Completion, SampledSequence
 from evsys_runtime.rendering.policy_client import PolicyClient
-from evsys_runtime.serving.errors import ApiError, context_overflow, refused
+from evsys_runtime.serving.errors import ApiError, bad_request, context_overflow
 from evsys_runtime.serving.models import ServedModel
 from evsys_runtime.serving.off_loop import off_loop
 from evsys_runtime.serving.requests import ChatRequest
@@ -78,7 +78,7 @@ async def complete(model: ServedModel, request: ChatRequest, *, size: int, **fac
     try:
         prompt = await off_loop(size, lambda: model.renderer.render_prompt(request.messages, request.tools))
     except DataError as exc:
-        raise refused(str(exc), "messages") from exc
+        raise bad_request(str(exc), "messages") from exc
     sampling = attrs.evolve(request.sampling, max_tokens=_max_tokens(model, request, len(prompt)))
     version = policy.version
     with of_sampler(model.sampling_client, len(prompt), sampling.max_tokens):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ApiError", "body_of", "context_overflow", "refused"]
+__all__ = ["ApiError", "bad_request", "body_of", "context_overflow"]
 
 
 class ApiError(Exception):
@@ -37,7 +37,7 @@ def body_of(error: ApiError) -> dict[str, Any]:
     }
 
 
-def refused(message: str, param: str | None = None, *, code: str = "invalid_value") -> ApiError:
+def bad_request(message: str, param: str | None = None, *, code: str = "invalid_value") -> ApiError:
     """A request that asks for what can't be."""
     text = f"{param}: {message}" if param else message
     return ApiError(400, text, param=param, code=code)

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from evsys.types import Message, SamplingParams
-from evsys_runtime.serving.errors import ApiError, refused
+from evsys_runtime.serving.errors import ApiError, bad_request
 from evsys_runtime.serving.messages import WireError, messages_from_wire
 
 __all__ = ["ChatRequest", "TextRequest", "read_body", "read_request", "read_text_request"]
@@ -112,10 +112,10 @@ def read_request(body: Mapping[str, Any]) -> ChatRequest:
     try:
         messages = messages_from_wire(body.get("messages"))
     except WireError as exc:
-        raise refused(exc.message, exc.param) from exc
+        raise bad_request(exc.message, exc.param) from exc
     options = body.get("stream_options") or {}
     if not isinstance(options, Mapping):
-        raise refused("must be an object", "stream_options")
+        raise bad_request("must be an object", "stream_options")
     return ChatRequest(
         model=model,
         messages=messages,
@@ -143,7 +143,7 @@ def read_text_request(body: Mapping[str, Any]) -> TextRequest:
     most = _whole(body, ("max_tokens",), low=0 if echo else 1)
     n = _whole(body, ("n",), low=1, high=MOST_CHOICES) or 1
     if most == 0 and n > 1:
-        raise refused("must be 1 where max_tokens is 0", "n")
+        raise bad_request("must be 1 where max_tokens is 0", "n")
     return TextRequest(
         model=model,
         prompts=_prompts(body.get("prompt")),
@@ -161,10 +161,10 @@ def _model(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> s
     """The model's name, where nothing is asked for that isn't offered."""
     model = body.get("model")
     if not isinstance(model, str) or not model:
-        raise refused("must be the name of a model", "model", code="missing_required_parameter")
+        raise bad_request("must be the name of a model", "model", code="missing_required_parameter")
     for name, allowed in neutral.items():
         if body.get(name) not in allowed:
-            raise refused(f"{body[name]!r} isn't offered here", name, code="unsupported_parameter")
+            raise bad_request(f"{body[name]!r} isn't offered here", name, code="unsupported_parameter")
     return model
 
 
@@ -172,9 +172,11 @@ def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
     """One prompt, or a list of them: a text each, or token ids."""
     found = [value] if _is_prompt(value) else value
     if not isinstance(found, list) or not found or not all(map(_is_prompt, found)):
-        raise refused("must be a text, a list of token ids, or a list of either, and none empty", "prompt")
+        raise bad_request(
+            "must be a text, a list of token ids, or a list of either, and none empty", "prompt"
+        )
     if len(found) > MOST_PROMPTS:
-        raise refused(f"has {len(found)} prompts, and may have {MOST_PROMPTS}", "prompt")
+        raise bad_request(f"has {len(found)} prompts, and may have {MOST_PROMPTS}", "prompt")
     return tuple(prompt if isinstance(prompt, str) else tuple(prompt) for prompt in found)
 
 
@@ -186,7 +188,7 @@ def _is_prompt(value: object) -> bool:
 def _top_logprobs(body: Mapping[str, Any]) -> int:
     top = _whole(body, ("top_logprobs",), low=0, high=MOST_TOP_LOGPROBS) or 0
     if top and not _flag(body, "logprobs"):
-        raise refused("needs logprobs: true", "top_logprobs")
+        raise bad_request("needs logprobs: true", "top_logprobs")
     return top
 
 
@@ -194,7 +196,7 @@ def _sampling(body: Mapping[str, Any], top: int) -> SamplingParams:
     temperature = _number(body, "temperature", low=0.0, high=2.0)
     top_p = _number(body, "top_p", low=0.0, high=1.0)
     if top_p == 0.0:
-        raise refused("must be above 0", "top_p")
+        raise bad_request("must be above 0", "top_p")
     top_k = _whole(body, ("top_k",), low=-1, high=MOST_TOP_K)
     return SamplingParams(
         temperature=1.0 if temperature is None else temperature,
@@ -211,31 +213,31 @@ def _tools(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     """The tools that the model is shown: none where the request says that it mustn't call any."""
     tools = body.get("tools") or []
     if not isinstance(tools, Sequence) or isinstance(tools, str):
-        raise refused("must be a list of functions", "tools")
+        raise bad_request("must be a list of functions", "tools")
     for index, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, Mapping) else None
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(name, str) or not name or tool.get("type", "function") != "function":
-            raise refused('must be {"type": "function", "function": {"name": ...}}', f"tools[{index}]")
+            raise bad_request('must be {"type": "function", "function": {"name": ...}}', f"tools[{index}]")
     choice = body.get("tool_choice")
     if choice not in (None, "auto", "none"):
-        raise refused(f"{choice!r} isn't offered here", "tool_choice", code="unsupported_parameter")
+        raise bad_request(f"{choice!r} isn't offered here", "tool_choice", code="unsupported_parameter")
     return () if choice == "none" else tuple(tools)
 
 
 def _stops(value: object) -> tuple[str, ...]:
     found = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not all(isinstance(stop, str) and stop for stop in found):
-        raise refused("must be a text or a list of texts, none of them empty", "stop")
+        raise bad_request("must be a text or a list of texts, none of them empty", "stop")
     if len(found) > MOST_STOPS:
-        raise refused(f"has {len(found)} texts, and may have {MOST_STOPS}", "stop")
+        raise bad_request(f"has {len(found)} texts, and may have {MOST_STOPS}", "stop")
     return tuple(found)
 
 
 def _ids(value: object) -> tuple[int, ...]:
     found = () if value is None else value
     if not isinstance(found, list | tuple) or not all(map(_is_whole, found)):
-        raise refused("must be a list of token ids", "stop_token_ids")
+        raise bad_request("must be a list of token ids", "stop_token_ids")
     return tuple(found)
 
 
@@ -254,7 +256,7 @@ def _whole(
         too_small = _is_whole(value) and low is not None and value < low
         if not _is_whole(value) or too_small or (high is not None and value > high):
             bounds = "" if low is None else f" from {low}" + ("" if high is None else f" to {high}")
-            raise refused(f"must be a whole number{bounds}, got {value!r}", name)
+            raise bad_request(f"must be a whole number{bounds}, got {value!r}", name)
         return int(value)
     return None
 
@@ -265,12 +267,12 @@ def _number(body: Mapping[str, Any], name: str, *, low: float, high: float) -> f
         return None
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not low <= value <= high:
-        raise refused(f"must be a number from {low:g} to {high:g}, got {value!r}", name)
+        raise bad_request(f"must be a number from {low:g} to {high:g}, got {value!r}", name)
     return float(value)
 
 
 def _flag(body: Mapping[str, Any], name: str) -> bool:
     value = body.get(name)
     if value is not None and not isinstance(value, bool):
-        raise refused(f"must be true or false, got {value!r}", name)
+        raise bad_request(f"must be true or false, got {value!r}", name)
     return bool(value)

@@ -13,7 +13,7 @@ from evsys.errors import BackendError, DataError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_runtime.serving.answers import finite, likeliest_first
 from evsys_runtime.serving.completing import before_stop, of_sampler, require_all
-from evsys_runtime.serving.errors import context_overflow, refused
+from evsys_runtime.serving.errors import bad_request, context_overflow
 from evsys_runtime.serving.models import ServedModel
 from evsys_runtime.serving.off_loop import off_loop
 from evsys_runtime.serving.requests import TextRequest
@@ -88,10 +88,10 @@ def _tokens(model: ServedModel, sent: str | tuple[int, ...]) -> list[int]:
     try:
         tokens = model.tokenizer.encode(sent) if isinstance(sent, str) else list(sent)
     except DataError as exc:
-        raise refused(str(exc), "prompt") from exc
+        raise bad_request(str(exc), "prompt") from exc
     size = model.tokenizer.vocab_size
     if odd := [token for token in tokens if not 0 <= token < size]:
-        raise refused(f"{odd[0]} is not a token of this model, which has {size}", "prompt")
+        raise bad_request(f"{odd[0]} is not a token of this model, which has {size}", "prompt")
     return tokens
 
 

@@ -10,7 +10,7 @@ from evsys.optional import declared
 from evsys.types import Usage
 from evsys_runtime.rendering.policy_client import sampling_cost
 
-__all__ = ["all_of", "used"]
+__all__ = ["all_of", "priced_usage"]
 
 
 async def all_of[T](calls: Iterable[Awaitable[T]]) -> list[T]:
@@ -26,7 +26,7 @@ async def all_of[T](calls: Iterable[Awaitable[T]]) -> list[T]:
             task.cancel()
 
 
-def used(client: Any, prompt_tokens: int, completion_tokens: int = 0) -> Usage:
+def priced_usage(client: Any, prompt_tokens: int, completion_tokens: int = 0) -> Usage:
     """Tokens with their price, as far as the client knows it; if a service has the model, as it reported for its
     calls.
 

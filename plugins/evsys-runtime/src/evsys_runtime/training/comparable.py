@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from evsys.protocols import SamplingClient
 
-__all__ = ["IMPOSSIBLE", "Comparable", "comparable", "told_by"]
+__all__ = ["IMPOSSIBLE", "Comparable", "comparable", "logprobs_by"]
 
 IMPOSSIBLE = -50.0
 """Nats, 2e-22. An impossible token counts as this unlikely, or as unlikely as the least likely token with a number."""
@@ -51,7 +51,7 @@ class Comparable:
         }
 
 
-async def told_by(
+async def logprobs_by(
     model: SamplingClient, read: Sequence[tuple[Sequence[int], NDArray[np.bool_]]], *, who: str
 ) -> list[NDArray[np.float64]]:
     """The logprobs that a second model gives some tokens of the sequences that it reads, [n] each.

@@ -16,7 +16,7 @@ import attrs
 
 from evsys.types import Usage
 from evsys_runtime.accounting.metering import Metered
-from evsys_runtime.training.asking import used
+from evsys_runtime.training.asking import priced_usage
 from evsys_runtime.training.trained_by import training_cost
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _MeteredModel(Metered):
 
     async def _read(self, submitted: Awaitable[ForwardResult]) -> ForwardResult:
         result = await submitted
-        self._count(used(self._client, result.tokens))
+        self._count(priced_usage(self._client, result.tokens))
         return result
 
 
@@ -135,11 +135,11 @@ class MeteredSnapshot(Metered):
         """`n` continuations of a prompt, which is counted once."""
         result: SampleResult = await self._client.sample(prompt, params, n)
         sampled = sum(len(sequence.tokens) for sequence in result.sequences)
-        self._count(used(self._client, len(prompt), sampled))
+        self._count(priced_usage(self._client, len(prompt), sampled))
         return result
 
     async def compute_logprobs(self, tokens: Sequence[int]) -> NDArray[Any]:
         """Logprob of each token given those before it, [N]."""
         found: NDArray[Any] = await self._client.compute_logprobs(tokens)
-        self._count(used(self._client, len(tokens)))
+        self._count(priced_usage(self._client, len(tokens)))
         return found

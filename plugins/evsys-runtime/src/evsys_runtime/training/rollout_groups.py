@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Group",
-    "judged",
     "learnable",
     "nothing_learnable",
     "out_of_turns",
     "run_groups",
     "shares",
-    "spent",
+    "usage_of_rollouts",
+    "usage_of_verdicts",
 ]
 
 
@@ -150,16 +150,18 @@ def shares(rollouts: Sequence[Rollout], lost: Mapping[str, int]) -> dict[str, fl
     }
 
 
-def spent(rollouts: Sequence[Rollout]) -> Usage:
+def usage_of_rollouts(rollouts: Sequence[Rollout]) -> Usage:
     """The usage of rollouts, tokens and money of the model and of judging, summed at once: adding up hundreds of
     `Usage` one by one would slow down each step.
 
     Rollouts are concurrent, and alongside the training, so their seconds don't add up to any.
     """
-    return _summed([rollout.usage for rollout in rollouts]) + judged(rollout.score for rollout in rollouts)
+    return _summed([rollout.usage for rollout in rollouts]) + usage_of_verdicts(
+        rollout.score for rollout in rollouts
+    )
 
 
-def judged(scores: Iterable[Score | NoScore]) -> Usage:
+def usage_of_verdicts(scores: Iterable[Score | NoScore]) -> Usage:
     """The usage of verdicts."""
     return _summed([score.usage for score in scores if score.usage is not None])
 

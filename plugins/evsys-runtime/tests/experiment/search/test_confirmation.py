@@ -11,7 +11,7 @@ from small_project import forgotten
 from evsys.errors import ConfigError
 from evsys_record.index import Index
 from evsys_record.jsonl import read_jsonl
-from evsys_record.shown import shown
+from evsys_record.shown import show_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.experiment.search.confirmation import Confirmation
@@ -263,7 +263,7 @@ def test_greedy_answers_to_the_same_tasks_are_no_second_trial(learns):
 def test_history_and_show_know_fresh_runs_as_runs_of_their_arm(learns):
     result = confirmed(learns).run()
     with Index(Path(result.directory).parent) as index:
-        found = shown(index, result.experiment_id)
+        found = show_experiment(index, result.experiment_id)
     fresh = next(run.past for run in found.runs if run.past.run_id == f"{BEST}-s1")
     assert (fresh.arm, fresh.repeat, fresh.status) == (BEST, 1, "completed")
     assert fresh.algorithm.endswith("sft")

@@ -22,10 +22,10 @@ __all__ = [
     "integers",
     "length_delimited",
     "number",
-    "repeated",
-    "signed",
+    "repeated_field",
     "string",
     "text",
+    "to_signed",
 ]
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -81,7 +81,7 @@ def _varint(view: memoryview, place: int) -> tuple[int, int]:
     raise WireError("the message ends within a number")
 
 
-def signed(value: int | memoryview) -> int:
+def to_signed(value: int | memoryview) -> int:
     """An integer field as the signed number of 64 bits that it is."""
     if not isinstance(value, int):
         raise WireError("a number was expected")
@@ -112,14 +112,14 @@ def double(value: int | memoryview) -> float:
     return float(_DOUBLE.unpack(view)[0])
 
 
-def repeated(value: int | memoryview) -> list[int]:
+def repeated_field(value: int | memoryview) -> list[int]:
     """One occurrence of a repeated integer field: a single number, or many in a row ("packed")."""
     if isinstance(value, int):
-        return [signed(value)]
+        return [to_signed(value)]
     found, place = [], 0
     while place < len(value):
         entry, place = _varint(value, place)
-        found.append(signed(entry))
+        found.append(to_signed(entry))
     return found
 
 

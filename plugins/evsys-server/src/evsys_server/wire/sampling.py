@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from evsys.types import SampledSequence, SampleResult
-from evsys_server.wire.fields import WireError, content, fields, integer, length_delimited, signed
+from evsys_server.wire.fields import WireError, content, fields, integer, length_delimited, to_signed
 from evsys_server.wire.tensors import buffer
 
 __all__ = ["encode_sample", "read_sample"]
@@ -95,7 +95,7 @@ def _read_sequence(message: memoryview) -> SampledSequence:
     reason, tokens, logprobs, tops = _STOP, memoryview(b""), memoryview(b""), None
     for field, value in fields(message):
         if field == 1:
-            reason = signed(value)
+            reason = to_signed(value)
         elif field == 2:
             tokens = content(value)
         elif field == 3:
@@ -119,9 +119,9 @@ def _read_tops(message: memoryview) -> list[dict[int, float]]:
         elif field == 2:
             logprobs = content(value)
         elif field == 3:
-            width = signed(value)
+            width = to_signed(value)
         elif field == 4:
-            length = signed(value)
+            length = to_signed(value)
     ids, values = buffer(tokens, "<i4"), buffer(logprobs, "<f4")
     if len(ids) != width * length or len(values) != len(ids):
         raise WireError(f"{len(ids)} cells are not {length} rows of {width}")

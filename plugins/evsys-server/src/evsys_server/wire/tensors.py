@@ -20,8 +20,8 @@ from evsys_server.wire.fields import (
     integer,
     integers,
     length_delimited,
-    repeated,
-    signed,
+    repeated_field,
+    to_signed,
 )
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def read_tensor(message: memoryview, room: Room) -> NDArray[Any]:
         elif field == 2:
             sparse = content(value)
         elif field == 3:
-            dtype = signed(value)
+            dtype = to_signed(value)
         elif field == 4:
-            shape += repeated(value if isinstance(value, int) else value[: 10 * MOST_AXES])
+            shape += repeated_field(value if isinstance(value, int) else value[: 10 * MOST_AXES])
             if len(shape) > MOST_AXES:
                 raise WireError(f"a tensor has more than {MOST_AXES} axes")
     if any(size < 0 for size in shape):
@@ -199,9 +199,9 @@ def read_batched_tensor(message: memoryview) -> list[NDArray[Any]]:
         elif field == 2:
             offsets = content(value)
         elif field == 3:
-            dtype = signed(value)
+            dtype = to_signed(value)
         elif field == 4:
-            trailing += repeated(value)
+            trailing += repeated_field(value)
     places = [int(place) for place in buffer(offsets, "<i8")]
     if any(not 0 <= start <= end <= len(data) for start, end in pairwise(places)):
         raise WireError("the offsets of a field lead outside its values")

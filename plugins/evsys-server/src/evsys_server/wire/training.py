@@ -22,9 +22,9 @@ from evsys_server.wire.fields import (
     integer,
     length_delimited,
     number,
-    signed,
     string,
     text,
+    to_signed,
 )
 from evsys_server.wire.tensors import Room, batched_tensor, read_batched_tensor, read_tensor, tensor
 
@@ -76,7 +76,7 @@ def read_address(body: bytes) -> tuple[str, int] | None:
             if field == 1:
                 model_id = string(value)
             elif field == 2:
-                seq_id = signed(value)
+                seq_id = to_signed(value)
             if model_id and seq_id:
                 return model_id, seq_id
     except WireError:
@@ -99,7 +99,7 @@ def read_request(body: bytes) -> ForwardBackward:
         if field == 1:
             model_id = string(value)
         elif field == 2:
-            seq_id = signed(value)
+            seq_id = to_signed(value)
         elif field == 3:
             data.append(_datum(content(value), len(data), room))
         elif field == 4:

@@ -12,7 +12,7 @@ import attrs
 
 from evsys import option
 from evsys.types import SearchAxis
-from evsys_std.search.space import Arm, Entry, key_of, spread, tried
+from evsys_std.search.space import Arm, Entry, key_of, spread, tried_arms
 
 __all__ = ["Grid"]
 
@@ -41,7 +41,7 @@ class Grid:
 
     def ask(self, history: Sequence[Entry], space: Sequence[SearchAxis]) -> list[Arm]:
         """The first combination that wasn't tried."""
-        there = tried(history)
+        there = tried_arms(history)
         arms: Iterable[Arm] = self._combinations(space)
         if self.config.shuffle is not None:
             arms = list(islice(arms, MOST))

@@ -10,7 +10,7 @@ import attrs
 
 from evsys import option
 from evsys.types import SearchAxis
-from evsys_std.search.space import Arm, Entry, arm_of, at_most, key_of, tried, value_at
+from evsys_std.search.space import Arm, Entry, arm_of, key_of, limit_arms, tried_arms, value_at
 
 __all__ = ["Random"]
 
@@ -37,7 +37,7 @@ class Random:
         """A draw that wasn't tried."""
         if len(history) >= self.config.arms:
             return []
-        there = tried(history)
+        there = tried_arms(history)
         for number in range(len(history), len(history) + TRIES):
             arm = self._draw(number, space)
             if key_of(arm) not in there:
@@ -46,7 +46,7 @@ class Random:
 
     def size(self, space: Sequence[SearchAxis]) -> int:
         """The arms that there are going to be."""
-        return at_most(self.config.arms, space)
+        return limit_arms(self.config.arms, space)
 
     def _draw(self, number: int, space: Sequence[SearchAxis]) -> Arm:
         def choose(_index: int, axis: SearchAxis) -> Any:

@@ -10,7 +10,7 @@ import attrs
 
 from evsys import option
 from evsys.types import SearchAxis
-from evsys_std.search.space import Arm, Entry, arm_of, at_most, key_of, tried, value_at
+from evsys_std.search.space import Arm, Entry, arm_of, key_of, limit_arms, tried_arms, value_at
 
 __all__ = ["Sobol"]
 
@@ -69,7 +69,7 @@ class Sobol:
         """The first point of the sequence that wasn't tried."""
         if len(history) >= self.config.arms:
             return []
-        there = tried(history)
+        there = tried_arms(history)
         points = sequence(len(space), self.config.seed)
         for _, point in zip(range(len(history) + SPARE), points, strict=False):
             arm = _arm_at(point, space)
@@ -79,7 +79,7 @@ class Sobol:
 
     def size(self, space: Sequence[SearchAxis]) -> int:
         """The arms that there are going to be."""
-        return at_most(self.config.arms, space)
+        return limit_arms(self.config.arms, space)
 
     def validate_space(self, space: Sequence[SearchAxis]) -> Iterator[str]:
         """There are direction numbers for so many axes only."""

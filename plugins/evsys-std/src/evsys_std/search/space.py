@@ -9,7 +9,7 @@ from typing import Any
 
 from evsys.types import SearchAxis
 
-__all__ = ["Arm", "Entry", "arm_of", "at_most", "key_of", "spread", "tried", "value_at"]
+__all__ = ["Arm", "Entry", "arm_of", "key_of", "limit_arms", "spread", "tried_arms", "value_at"]
 
 type Arm = Mapping[str, Any]
 type Entry = Mapping[str, Any]
@@ -27,7 +27,7 @@ def arm_of(space: Sequence[SearchAxis], choose: Callable[[int, SearchAxis], Any]
     return arm
 
 
-def at_most(arms: int, space: Sequence[SearchAxis]) -> int:
+def limit_arms(arms: int, space: Sequence[SearchAxis]) -> int:
     """So many arms, or fewer where the axes have fewer combinations, conditions left aside."""
     found = 1
     for axis in space:
@@ -78,6 +78,6 @@ def key_of(arm: Arm) -> str:
     return json.dumps(arm, sort_keys=True, ensure_ascii=False)
 
 
-def tried(history: Iterable[Entry]) -> set[str]:
+def tried_arms(history: Iterable[Entry]) -> set[str]:
     """The arms of a history by their keys."""
     return {key_of(entry["values"]) for entry in history}

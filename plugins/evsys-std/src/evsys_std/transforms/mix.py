@@ -16,7 +16,7 @@ from evsys_runtime.data.pipeline import apply, build_stages
 from evsys_runtime.data.readers import ReadReport, read_rows
 from evsys_runtime.data.spool import LineStore
 from evsys_std.transforms.columns import Row
-from evsys_std.transforms.shuffle import permutation, stored
+from evsys_std.transforms.shuffle import permutation, store_rows
 
 __all__ = ["Mix", "MixSource", "MixTransform"]
 
@@ -101,7 +101,7 @@ def _store(source: MixSource, seed: int) -> LineStore:
     report = ReadReport(source=source.path)
     rows = read_rows(current_scope().resolve(source.path), report=report)
     stages = build_stages(source.transforms, current_registry(), seed=seed)
-    return stored(apply(rows, stages, source=report))
+    return store_rows(apply(rows, stages, source=report))
 
 
 def _endless(store: LineStore, seed: int) -> Iterator[Row]:

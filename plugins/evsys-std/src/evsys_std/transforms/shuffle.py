@@ -15,7 +15,7 @@ from evsys_runtime.data.json_rows import decode_row, encode_row
 from evsys_runtime.data.spool import LineStore
 from evsys_std.transforms.columns import Row
 
-__all__ = ["Shuffle", "permutation", "stored"]
+__all__ = ["Shuffle", "permutation", "store_rows"]
 
 
 class Shuffle:
@@ -38,7 +38,7 @@ class Shuffle:
         self.seed = self.config.seed
 
     def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
-        store = stored(rows)
+        store = store_rows(rows)
         try:
             for line in store.in_order(permutation(len(store), self.seed or 0)):
                 yield decode_row(line.rstrip(b"\n"))
@@ -46,7 +46,7 @@ class Shuffle:
             store.close()
 
 
-def stored(rows: Iterable[Row]) -> LineStore:
+def store_rows(rows: Iterable[Row]) -> LineStore:
     """All rows as lines, in memory while they are few."""
     store = LineStore(current_scope().spool_dir)
     try:

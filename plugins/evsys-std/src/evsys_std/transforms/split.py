@@ -15,7 +15,7 @@ from evsys import option
 from evsys_runtime.data.json_rows import decode_row
 from evsys_runtime.data.row_contents import content_digest
 from evsys_std.transforms.columns import MISSING, Row, getter
-from evsys_std.transforms.shuffle import permutation, stored
+from evsys_std.transforms.shuffle import permutation, store_rows
 
 __all__ = ["Split"]
 
@@ -95,7 +95,7 @@ class Split:
     def _by_ratio(self, rows: Iterable[Row]) -> Iterator[Row]:
         groups = _Groups()
         stratum = None if self.config.stratify is None else getter(self.config.stratify)
-        store = stored(self._group_rows(rows, groups, stratum))
+        store = store_rows(self._group_rows(rows, groups, stratum))
         try:
             parts = groups.divided(self.config.parts, self.config.seed)
             chosen = array(

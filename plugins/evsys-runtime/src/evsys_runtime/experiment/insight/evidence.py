@@ -13,7 +13,7 @@ from evsys.errors import ConfigError, StoreError
 from evsys.types import ArmResult, EvaluationResult
 from evsys_record import PastExperiment, PastRun, Question, ask
 from evsys_record.files import read_json
-from evsys_record.history import found_by, runs_of
+from evsys_record.history import find_experiments, runs_of
 from evsys_record.index import Index
 from evsys_record.leaves import arm_leaves, benchmark_leaves
 from evsys_record.result_trees import read_as
@@ -103,7 +103,7 @@ class Evidence:
             own: any(size - len(known & own) <= most for size, known in wanted)
             for own in {own for _, _, own in on_record.arms}
         }
-        folders = dict(found_by(self.index, Question()))
+        folders = dict(find_experiments(self.index, Question()))
         arms: dict[str, set[str]] = {}
         for experiment, arm, own in on_record.arms:
             if near[own] and experiment in folders:

@@ -12,7 +12,7 @@ import attrs
 
 from evsys_record.index import Index
 from evsys_record.leaves import short_leaves
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.failures import BAD, failure_classes, lies_in
@@ -102,7 +102,7 @@ class FailureRegions:
 def _failure_warning(region: Region, each: FailureClass) -> str:
     return (
         f"{region.failed} configs failed on record and none completed: {region} "
-        f"({each.name}: {each.message}; {listed(each.experiments, _MOST_NAMED)})"
+        f"({each.name}: {each.message}; {list_names(each.experiments, _MOST_NAMED)})"
     )
 
 
@@ -114,5 +114,5 @@ def _arms(inside: Sequence[str], planned: int) -> str:
     return (
         f"arm {inside[0]} lies"
         if len(inside) == 1
-        else f"{len(inside)} of {planned} arms ({listed(inside, _MOST_NAMED)}) lie"
+        else f"{len(inside)} of {planned} arms ({list_names(inside, _MOST_NAMED)}) lie"
     )

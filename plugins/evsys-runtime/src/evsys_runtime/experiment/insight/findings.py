@@ -11,7 +11,7 @@ import attrs
 from evsys.types import Comparison
 from evsys_record import PastExperiment
 from evsys_record.marks import disqualifying, labels
-from evsys_record.text import cut, listed
+from evsys_record.text import cut, list_names
 from evsys_runtime.experiment.insight.answers import Answers
 from evsys_runtime.experiment.insight.known_experiments import Known
 from evsys_runtime.experiment.insight.results import BestRecipe, Finding, Retracted, Unfinished, WayToFail
@@ -128,7 +128,7 @@ def _successes(
         past, (best, *others) = group[0], winners_of(group[0])
         basis = [*_grounds(past, best, usual), *known.series(past), *_also(group[1:], "also won in")]
         if others:
-            basis.append(f"{listed([each.arm for each in others], _MOST_ARMS)} also won")
+            basis.append(f"{list_names([each.arm for each in others], _MOST_ARMS)} also won")
         basis += [f"but {outcome} in {where}" for outcome, where in elsewhere.get(recipe, ())]
         said = [_shorten(past.hypothesis), past.settle and f"to settle: {past.settle}"]
         yield past.verdict, _finding(past, best, basis, said)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from evsys_record import PastExperiment, Question, ask
-from evsys_record.history import found_by
+from evsys_record.history import find_experiments
 from evsys_record.index import Index
 from evsys_record.looks import Ledger
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
@@ -32,7 +32,7 @@ class Known:
     def of(cls, index: Index, on_record: ArmsOnRecord | None = None) -> Known:
         """The experiments of the index, without dry runs."""
         on_record = on_record or ArmsOnRecord.from_index(index)
-        folders = dict(found_by(index, Question()))
+        folders = dict(find_experiments(index, Question()))
         configs = {
             (folders[experiment], arm): numbers
             for experiment, arm, numbers in on_record.arms

@@ -16,7 +16,7 @@ from evsys_record.history import past_experiment
 from evsys_record.index import Index
 from evsys_record.leaves import short_leaves
 from evsys_record.marks import with_marks
-from evsys_record.text import cut, listed
+from evsys_record.text import cut, list_names
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.insight.failures import BAD
 from evsys_runtime.experiment.lineage.experiments import earlier_index
@@ -134,5 +134,5 @@ def _failure_lines(index: Index, found: Places) -> Iterator[str]:
         times = "" if len(folders) == 1 else f" in {len(folders)} experiments"
         yield (
             f"arm {name}: the same config failed{times} and never completed "
-            f"({listed(folders, _MOST_NAMED)}; {latest} {state}{f': {message}' if message else ''})"
+            f"({list_names(folders, _MOST_NAMED)}; {latest} {state}{f': {message}' if message else ''})"
         )

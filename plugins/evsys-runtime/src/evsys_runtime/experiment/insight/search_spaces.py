@@ -9,7 +9,7 @@ import attrs
 
 from evsys.types.search import SearchAxis
 from evsys_record.leaves import short_leaves
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.search_plan import PlannedSearch
 from evsys_runtime.experiment.insight.failures import meets, parse_number
@@ -69,7 +69,7 @@ class SearchSpace:
             return WHOLE
         parts = [drawn or f"{path} wherever it is drawn"] if drawn is not None else []
         if any(fixed.values()):
-            parts.append(f"{path} = {listed([text for text, inside in fixed.items() if inside])}")
+            parts.append(f"{path} = {list_names([text for text, inside in fixed.items() if inside])}")
         return " or ".join(parts)
 
 

@@ -10,7 +10,7 @@ import attrs
 from evsys.errors import ConfigError
 from evsys_record import History, PastExperiment, Question
 from evsys_record.differing import differences
-from evsys_record.history import Around, around, found_by, past_experiment, runs_of
+from evsys_record.history import Around, around, find_experiments, past_experiment, runs_of
 from evsys_record.index import Index
 from evsys_record.index_tables import full_text
 from evsys_record.leaves import short_leaves
@@ -92,7 +92,9 @@ def similar_experiments(plan: Plan, index: Index, question: Question) -> History
         found = known[numbers]
         if found.unlike < len(_PARTS) and (experiment not in nearest or found < nearest[experiment]):
             nearest[experiment] = attrs.evolve(found, arm=arm)
-    listed = [(nearest[number], folder) for number, folder in found_by(index, question) if number in nearest]
+    listed = [
+        (nearest[number], folder) for number, folder in find_experiments(index, question) if number in nearest
+    ]
     listed.sort(key=lambda pair: pair[0])
     others = around(index)
     return History(

@@ -13,11 +13,11 @@ from evsys.types import ArmResult, Comparison, Conclusion, EvaluationResult, Noi
 from evsys_record import PastExperiment, Question
 from evsys_record.differing import differences
 from evsys_record.experiment_names import run_called
-from evsys_record.history import found_by, past_experiment
+from evsys_record.history import find_experiments, past_experiment
 from evsys_record.index import Index
 from evsys_record.looks import Ledger
 from evsys_record.past import Shown, ShownRun
-from evsys_record.shown import shown
+from evsys_record.shown import show_experiment
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, distance
 from evsys_runtime.experiment.insight.failures import BAD, failure_classes
@@ -51,7 +51,7 @@ def explain(index: Index, experiment_id: str, arm: str | None = None) -> Why:
         ConfigError: it has no such arm.
         StoreError: the record can't be read.
     """
-    found = shown(index, experiment_id)
+    found = show_experiment(index, experiment_id)
     past = found.experiment
     if past.problem is not None:
         raise StoreError(f"{experiment_id} can't be read: {past.problem}")
@@ -270,7 +270,7 @@ def _parent_comparisons(
     on_record: ArmsOnRecord,
 ) -> Iterator[WhyParent]:
     """Each arm alongside the nearest of the parent's."""
-    numbers = {folder: number for number, folder in found_by(index, Question())}
+    numbers = {folder: number for number, folder in find_experiments(index, Question())}
     own, other = (
         {
             arm: on_record.config(config)

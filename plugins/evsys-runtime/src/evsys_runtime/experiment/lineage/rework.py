@@ -14,10 +14,10 @@ from evsys_runtime.experiment.budget.budget import amounts_of_usage
 from evsys_runtime.experiment.budget.charges import remaining_usage
 from evsys_runtime.experiment.lineage.restart_point import RETREATS, RestartPoint
 
-__all__ = ["made_again"]
+__all__ = ["repeated_work"]
 
 
-def made_again(run: RunRecord, taken: RestartPoint) -> Mapping[str, float]:
+def repeated_work(run: RunRecord, taken: RestartPoint) -> Mapping[str, float]:
     """The amounts of a run used twice once it has ended, as far as its record shows them.
 
     What a run loses where it goes back behind a collapse isn't among them: that belongs to it, however the process

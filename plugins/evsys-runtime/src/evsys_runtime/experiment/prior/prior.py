@@ -13,7 +13,7 @@ from evsys.types import ArmResult, Conclusion, LookSeries, NoiseFloor, RunDeviat
 from evsys_record.evaluations import evaluations_beside
 from evsys_record.look_ledger import LedgerLine
 from evsys_record.marks import series_marks
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.lineage.experiments import count_looks, open_on_demand
 from evsys_runtime.experiment.lineage.preregistration import CHANGED
@@ -85,7 +85,7 @@ def _fell_back(conclusion: Conclusion) -> Iterator[str]:
         return
     held = [look.experiment_id for look in series.earlier if look.verdict == "SUPPORTED"]
     if held:
-        yield f"{listed(held)} was SUPPORTED on this question, and this look is {conclusion.verdict}: read both together"
+        yield f"{list_names(held)} was SUPPORTED on this question, and this look is {conclusion.verdict}: read both together"
 
 
 def collect_prior(

@@ -17,7 +17,7 @@ from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.arm.data import rows_of
 from evsys_runtime.experiment.lineage.restart_point import RestartPoint, is_final, take_up
-from evsys_runtime.experiment.lineage.rework import made_again
+from evsys_runtime.experiment.lineage.rework import repeated_work
 from evsys_runtime.experiment.open_session import session_over
 from evsys_runtime.experiment.preflight.data_check import data_key, shape_of
 from evsys_runtime.experiment.preflight.grader_checks import GRADER_CHECK
@@ -170,7 +170,7 @@ def _count_once(session: Session) -> None:
         if run is None or found.attempt is None:
             continue
         try:
-            budget.add_rework(run_id, made_again(run, found))
+            budget.add_rework(run_id, repeated_work(run, found))
         except (StoreError, KeyError, TypeError) as error:
             session.warnings.append(f"what {run_id} used twice isn't known, and counts twice: {error}")
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from logging import getLogger
 
 from evsys.errors import EvsysError, stalled_at
-from evsys_runtime.evaluation.progress import limited
+from evsys_runtime.evaluation.progress import time_limit
 from evsys_runtime.experiment.supervision.blocking import loop_watched
 from evsys_runtime.experiment.supervision.stacks import place_in_threads
 from evsys_runtime.places import is_known
@@ -52,7 +52,7 @@ async def beforehand(what: str, *, seconds: float, boundary: str, plugin: str) -
     )
     try:
         with loop_watched(told_after / 2, dump=lambda _words: None, tell=_tell):
-            async with limited(seconds, hung, late):
+            async with time_limit(seconds, hung, late):
                 yield
     finally:
         telling.cancel()

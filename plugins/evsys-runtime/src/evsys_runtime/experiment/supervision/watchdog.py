@@ -24,7 +24,7 @@ from evsys.protocols import Log
 from evsys_record.run_record import RunRecord
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import WatchdogConfig
-from evsys_runtime.evaluation.progress import limited
+from evsys_runtime.evaluation.progress import time_limit
 from evsys_runtime.experiment.supervision.stacks import (
     place_in_threads,
     place_of,
@@ -269,7 +269,7 @@ class Watchdog:
         message = f"{what} of {boundary} {plugin!r} took longer than {seconds:g} s"
         told = f"{message}; {STACKS} in its record has the stack traces"
         late = partial(stalled_at, boundary, plugin, told, run_id=self.run_id)
-        async with limited(seconds, partial(self.dump, message), late):
+        async with time_limit(seconds, partial(self.dump, message), late):
             yield
 
 

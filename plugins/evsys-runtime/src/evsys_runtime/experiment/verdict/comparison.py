@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys.types import ArmResult, Comparison, Outcome, RunDeviation
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.experiment.verdict.question import Question
@@ -370,7 +370,9 @@ def _merge_reasons(reasons: Sequence[str]) -> str:
     for reason in dict.fromkeys(reasons):
         run, _, why = reason.partition(": ")
         runs.setdefault(why, []).append(run)
-    return "; ".join(f"{listed(names)}: {why}" if why else listed(names) for why, names in runs.items())
+    return "; ".join(
+        f"{list_names(names)}: {why}" if why else list_names(names) for why, names in runs.items()
+    )
 
 
 def _comparison(

@@ -25,7 +25,7 @@ from evsys.types import (
     Verdict,
     WithoutFlagged,
 )
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.comparison import ComparedArm, draws_at
 from evsys_runtime.experiment.verdict.confirmation import Confirming, confirmed_verdict
@@ -265,7 +265,7 @@ def _checkpoint_claim(
         if known is None
         else f"the next run may not ({deviation_words(known)})"
     )
-    return f"; the runs of {listed(winners)} that were trained do beat {question.baseline}, but {why}"
+    return f"; the runs of {list_names(winners)} that were trained do beat {question.baseline}, but {why}"
 
 
 def _source(verdict: Verdict, compared: Sequence[ComparedArm]) -> str:

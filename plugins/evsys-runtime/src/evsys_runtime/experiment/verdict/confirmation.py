@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from evsys.types import Comparison, Confirmed, NoiseFloor, RunDeviation, Verdict
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.experiment.verdict.comparison import ComparedArm, missing_repeats
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
 from evsys_runtime.experiment.verdict.question import Question
@@ -74,10 +74,10 @@ def confirmed_verdict(
     fell = f"{chosen}, but {tried} it {'ties with' if again.outcome == 'tie' else 'loses to'} {baseline}"
     won = [c.arm for c in others if c.outcome == "win"]
     if won:
-        return "CANDIDATE", f"{fell}; {listed(won)} also won, but {_was(won)} not confirmed"
+        return "CANDIDATE", f"{fell}; {list_names(won)} also won, but {_was(won)} not confirmed"
     left = [c.arm for c in others if c.outcome not in ("tie", "loss")]
     if left:
-        return "INCONCLUSIVE", f"{fell}; the numbers of {listed(left)} are inconclusive"
+        return "INCONCLUSIVE", f"{fell}; the numbers of {list_names(left)} are inconclusive"
     return "REFUTED", f"{fell}, as every other arm does"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evsys.types import ClaimResult, Comparison, Subject, Verdict
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.experiment.verdict.comparison import ComparedArm, missing_repeats
 from evsys_runtime.experiment.verdict.floor import floor_words
 from evsys_runtime.experiment.verdict.noise import held_by_noise, noise_words
@@ -77,13 +77,13 @@ def _verdict_on_all(
     strongest = _strongest(comparisons, claims)
     refuted = [arm for arm, claim in strongest.items() if claim.outcome == "refuted"]
     if refuted:
-        return "REFUTED", f"the numbers exclude that {listed(refuted)} {verb}"
+        return "REFUTED", f"the numbers exclude that {list_names(refuted)} {verb}"
     open_ = [c.arm for c in comparisons if c.arm not in strongest or strongest[c.arm].outcome == "undecided"]
     if open_:
         floor = _on_the_floor(question, compared)
         if floor is not None:
             return "INCONCLUSIVE", floor
-        return "INCONCLUSIVE", f"the numbers neither show nor exclude that {listed(open_)} {verb}"
+        return "INCONCLUSIVE", f"the numbers neither show nor exclude that {list_names(open_)} {verb}"
     said = ", ".join(f"{arm} {verb}" for arm in strongest)
     lost = next((lost for one in compared if (lost := missing_repeats(one)) is not None), None)
     if lost is not None:
@@ -139,7 +139,9 @@ def _undecided_reason(
     unscored = [c.arm for c in comparisons if c.outcome == "unscored"]
     if unscored and not any(c.outcome == "inconclusive" for c in comparisons):
         were = "was" if len(unscored) == 1 else "were"
-        return f"no arm that was scored beats {question.baseline}, but {listed(unscored)} {were} not scored"
+        return (
+            f"no arm that was scored beats {question.baseline}, but {list_names(unscored)} {were} not scored"
+        )
     if question.margin > 0:
         return (
             f"the numbers neither show nor exclude an effect of more than {question.margin:g} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from evsys.types import OutOfBand
-from evsys_record.text import listed
+from evsys_record.text import list_names
 
 __all__ = ["health_lines"]
 
@@ -20,7 +20,7 @@ def health_lines(health: Mapping[str, Sequence[OutOfBand]]) -> Iterator[str]:
             found.setdefault((one.metric, one.low, one.high, one.why), []).append((run_id, one))
     for (metric, low, high, why), runs in found.items():
         told = [f"{run} ({one.share:.0%} of its steps, from step {one.first_step})" for run, one in runs]
-        yield f"{metric} left {_band(low, high)} in {listed(told, MOST_RUNS)}: {why}"
+        yield f"{metric} left {_band(low, high)} in {list_names(told, MOST_RUNS)}: {why}"
 
 
 def _band(low: float | None, high: float | None) -> str:

@@ -18,7 +18,7 @@ from evsys.types import (
     NoiseFloor,
 )
 from evsys_record.marks import HACKING_SUSPECTED, QUESTION_CHANGED, labels, reused_label, series_marks
-from evsys_record.text import listed, status_words
+from evsys_record.text import list_names, status_words
 from evsys_runtime.accounting.spent import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.confirmation import repeat_words
@@ -58,7 +58,7 @@ def verdict_line(conclusion: Conclusion) -> str:
     """
     imitated, suspected = (conclusion.extra.get(name) for name in ("simulated_by", HACKING_SUSPECTED))
     mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
-    mark += f" (reward hacking suspected in {listed(suspected)})" if suspected else ""
+    mark += f" (reward hacking suspected in {list_names(suspected)})" if suspected else ""
     leaked = conclusion.extra.get("leaked") if conclusion.verdict != "INVALID" else None
     mark += f" ({leaked:.0%} of the tasks were trained on)" if leaked else ""
     mark += f" ({QUESTION_CHANGED})" if conclusion.question_changed else ""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evsys.types import RecipeRuns, RunDeviation
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.experiment.verdict.tables import number
 
 __all__ = ["deviation_words", "recipe_runs", "run_deviation", "with_own_runs"]
@@ -121,5 +121,5 @@ def deviation_words(deviation: RunDeviation) -> str:
     """The deviation and its source."""
     return (
         f"run-to-run deviation {number(deviation.standard_deviation)}, known from {deviation.runs} runs of "
-        f"{listed(deviation.experiments)}"
+        f"{list_names(deviation.experiments)}"
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import attrs
 
 from evsys.types import Comparison, Settling, SettlingPoint
-from evsys_record.text import listed
+from evsys_record.text import list_names
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.settling_curve import amounts, settling_curve
 from evsys_stats.paired import Paired
@@ -58,7 +58,7 @@ def settling_advice(
     """
     baseline, minimum = question.baseline, question.minimum_effect
     if winners:
-        return Advice(words=f"score {listed(winners)} and {baseline} again on fresh rollouts or seeds")
+        return Advice(words=f"score {list_names(winners)} and {baseline} again on fresh rollouts or seeds")
     if not undecided:
         return None
     closest = max(undecided, key=lambda one: one.paired.effect)
