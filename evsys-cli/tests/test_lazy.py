@@ -7,7 +7,7 @@ import pytest
 
 from evsys import PluginEntry, Registry, use_registry
 from evsys_cli import lazy
-from evsys_cli.brought import brought_commands
+from evsys_cli.distribution_commands import brought_commands
 from evsys_cli.main import cli
 from evsys_cli.plugin_commands import plugin_command_names
 from evsys_cli.table import COMMANDS, PLANNED

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from evsys_cli.brought import brought_commands
+from evsys_cli.distribution_commands import brought_commands
 from evsys_cli.table import COMMANDS, GROUPS, PLANNED, CommandInfo
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from evsys.types import Conclusion, ExperimentResult, Usage
 from evsys_cli.running import to_go_on
 from evsys_cli.summary import summary_lines
 from evsys_record.text import status_words
-from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.accounting.usage import cost_words
 from evsys_runtime.experiment.verdict.health import health_lines
 from evsys_runtime.experiment.verdict.prose import evaluation_line
 from evsys_runtime.experiment.verdict.second_models import second_model_lines

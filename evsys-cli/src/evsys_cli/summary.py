@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evsys_cli.output import table_lines
 from evsys_record.text import list_names, status_words
-from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.accounting.usage import cost_words
 from evsys_runtime.experiment.verdict.endings import early_ends
 from evsys_runtime.experiment.verdict.forgetting_table import forgetting_table
 from evsys_runtime.experiment.verdict.health import health_lines

@@ -16,7 +16,7 @@ from evsys_record.files import read_json
 from evsys_record.run_record import RunRecord
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.arm import rollback as going_back
-from evsys_runtime.experiment.resume.unfinished import newest_unfinished
+from evsys_runtime.experiment.resume.unfinished_experiments import newest_unfinished
 
 RUN = """
 run:

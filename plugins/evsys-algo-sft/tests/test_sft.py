@@ -13,7 +13,7 @@ from evsys import Registry, register_algorithm, use_registry
 from evsys.errors import ConfigError, DataError
 from evsys.types import ChatMessagesRow, LoraSpec, Message, ModelSpec
 from evsys_algo_sft import SFT
-from evsys_algo_sft.held_out import holdout_mask
+from evsys_algo_sft.holdout import holdout_mask
 from evsys_runtime.rendering.chat import ChatTemplateRenderer
 from evsys_runtime.training import trainable_rows
 

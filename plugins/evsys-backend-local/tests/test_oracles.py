@@ -23,7 +23,7 @@ from evsys_backend_local.engine.workspace import Workspace
 from evsys_backend_local.models.adapter import peft_name, read_adapter
 from evsys_backend_local.models.export import export_model
 from evsys_backend_local.models.gguf import GgufFile
-from evsys_backend_local.models.quantised import PACKINGS
+from evsys_backend_local.models.quantisation import PACKINGS
 from evsys_backend_local.models.resolve import load_base
 from evsys_backend_local.models.tokenizer import tokenizer_from_gguf
 from evsys_runtime.rendering.resolve import load_renderer

@@ -7,7 +7,7 @@ import pytest
 from evsys import structure
 from evsys.errors import ConfigError, PluginLoadError
 from evsys.types import LoraSpec, ModelSpec
-from evsys_backend_tinker import TinkerBackend, backend, installed
+from evsys_backend_tinker import TinkerBackend, backend, client_version
 from evsys_backend_tinker.config import DUMMY_KEY, TinkerConfig
 from evsys_backend_tinker.providers import PROVIDERS
 
@@ -15,15 +15,15 @@ from evsys_backend_tinker.providers import PROVIDERS
 @pytest.fixture
 def client_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the client were there; nothing in these tests imports it."""
-    monkeypatch.setattr(installed, "version", lambda _name: "0.30.4")
+    monkeypatch.setattr(client_version, "version", lambda _name: "0.30.4")
 
 
 def _missing(name: str) -> str:
-    raise installed.PackageNotFoundError(name)
+    raise client_version.PackageNotFoundError(name)
 
 
 def test_without_the_client_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(installed, "version", _missing)
+    monkeypatch.setattr(client_version, "version", _missing)
     with pytest.raises(
         PluginLoadError, match=r"needs the package `tinker`.*pip install 'evsys-backend-tinker\[tinker\]'"
     ):
@@ -32,7 +32,7 @@ def test_without_the_client_it_says_how_to_install_it(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("found", ["0.24.1", "0.40.0", "1.0"])
 def test_a_client_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch, found: str):
-    monkeypatch.setattr(installed, "version", lambda _name: found)
+    monkeypatch.setattr(client_version, "version", lambda _name: found)
     with pytest.raises(PluginLoadError, match=rf">=0.25,<0.40, and {found} is installed"):
         TinkerBackend()
 
@@ -73,7 +73,7 @@ def test_an_object_adds_to_the_capabilities_of_the_class(client_installed, monke
     assert "deterministic" not in TinkerBackend().capabilities
     assert "deterministic" in TinkerBackend(provider="evsys").capabilities
     assert "top_logprobs" not in TinkerBackend().capabilities
-    monkeypatch.setattr(installed, "version", lambda _name: "0.38.0")
+    monkeypatch.setattr(client_version, "version", lambda _name: "0.38.0")
     assert "top_logprobs" in TinkerBackend().capabilities
     assert "deterministic" not in TinkerBackend.capabilities
 
@@ -118,7 +118,7 @@ def test_an_experiment_file_without_the_client_gets_the_install_line(
 ):
     from evsys_runtime.config.validate import load_experiment
 
-    monkeypatch.setattr(installed, "version", _missing)
+    monkeypatch.setattr(client_version, "version", _missing)
     path = tmp_path / "config.yaml"
     path.write_text(
         "version: 1\nname: x\nrun:\n"

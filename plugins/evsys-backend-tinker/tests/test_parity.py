@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from evsys import Registry, use_registry
 from evsys.errors import BackendError
 from evsys.types import LoraSpec, ModelSpec
-from evsys_backend_tinker import installed, parity, probes
+from evsys_backend_tinker import client_version, parity, probes
 from evsys_backend_tinker.commands import backend
 from evsys_backend_tinker.trial import STEPS, Trial, try_backend
 
@@ -140,7 +140,7 @@ def test_a_param_without_a_value_is_refused():
 
 
 def test_a_probe_forgets_what_an_earlier_one_found(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(installed, "version", lambda _name: "0.30.4")
+    monkeypatch.setattr(client_version, "version", lambda _name: "0.30.4")
     probes.keep("http://127.0.0.1:9", ["loss_fns:cispo"])
     with use_registry(Registry()):
         result = CliRunner().invoke(backend, ["probe", "tinker", "--param", "base_url=http://127.0.0.1:9"])

@@ -9,7 +9,7 @@ from small_server import small_server
 
 from evsys import Registry, use_registry
 from evsys.errors import BackendError
-from evsys_backend_tinker import installed
+from evsys_backend_tinker import client_version
 from evsys_backend_tinker.commands import backend
 from evsys_backend_tinker.http_json import JsonApi
 from evsys_backend_tinker.reaper import best_states, left_states
@@ -60,7 +60,7 @@ def test_a_server_that_lists_nothing_is_said_so(answer):
 
 @pytest.mark.parametrize("delete", [False, True])
 def test_the_command_deletes_only_when_asked_to(monkeypatch: pytest.MonkeyPatch, delete: bool):
-    monkeypatch.setattr(installed, "version", lambda _name: "0.30.4")
+    monkeypatch.setattr(client_version, "version", lambda _name: "0.30.4")
     monkeypatch.setattr("importlib.metadata.version", lambda _name: "0.30.4")
     places = [checkpoint_resource(one["tinker_path"]) for one in ROWS[:2]]
     well = {"/api/v1/healthz": (200, {}), "/api/v1/client/config": (200, {})}
@@ -109,7 +109,7 @@ def test_the_record_says_which_states_are_those_of_best_checkpoints(tmp_path, be
 
 @pytest.mark.parametrize("too", [False, True])
 def test_states_of_best_checkpoints_are_deleted_only_when_they_are_meant_too(monkeypatch, tmp_path, too):
-    monkeypatch.setattr(installed, "version", lambda _name: "0.30.4")
+    monkeypatch.setattr(client_version, "version", lambda _name: "0.30.4")
     monkeypatch.setattr("importlib.metadata.version", lambda _name: "0.30.4")
     record(tmp_path, "run-s0", "checkpoints/4")
     places = [checkpoint_resource(one["tinker_path"]) for one in ROWS[:2]]

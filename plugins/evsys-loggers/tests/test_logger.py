@@ -13,10 +13,10 @@ from small_project import METADATA, RUN, Project
 from evsys import Registry, current_registry, use_registry
 from evsys.errors import ConfigError, PluginLoadError, StoreError
 from evsys.types import ArmResult, EvaluationResult, MetricValue
-from evsys_loggers import installed
+from evsys_loggers import library_versions
 from evsys_loggers.config import LoggerConfig
 from evsys_loggers.facts import RunFacts
-from evsys_loggers.installed import require
+from evsys_loggers.library_versions import require
 from evsys_record.secrets import Redactor
 
 SECRET = "sk-proj-4f9a1b7c2d8e6f3a5b9c"
@@ -247,7 +247,7 @@ def test_what_is_not_installed_is_one_error_with_the_line_that_installs_it():
 
 @pytest.mark.parametrize("name", ["mlflow", "tensorboard", "trackio", "wandb"])
 def test_a_library_that_is_missing_is_a_problem_of_the_file(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(installed, "find_spec", lambda module: None)
+    monkeypatch.setattr(library_versions, "find_spec", lambda module: None)
     Project(tmp_path)
     with pytest.raises((ConfigError, PluginLoadError), match=rf"pip install 'evsys-loggers\[{name}\]'"):
         Project(tmp_path).experiment(extra=f"callbacks: [{{kind: {name}}}]\n")

@@ -17,7 +17,7 @@ from evsys_record.retraction import retract
 from evsys_runtime.experiment.insight.context import context_of
 from evsys_runtime.experiment.insight.next_steps import next_steps
 from evsys_runtime.experiment.insight.why import explain
-from evsys_runtime.logged import verdict_of
+from evsys_runtime.log_values import verdict_of
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.history import Question, ask
 from evsys_record.index import Index
 from evsys_record.retraction import retract, retraction_of
-from evsys_record.shown import show_experiment
+from evsys_record.show import show_experiment
 
 
 @pytest.fixture

@@ -266,7 +266,7 @@ def _lines(result: ArmResult) -> list[str]:
 
 
 def _cost_text(usage: Usage) -> str:
-    from evsys_runtime.accounting.spent import cost_words
+    from evsys_runtime.accounting.usage import cost_words
 
     return (
         f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens, {cost_words(usage)}"

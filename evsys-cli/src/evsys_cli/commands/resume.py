@@ -114,7 +114,7 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
     from evsys_runtime.blas_kernel import use_kernel
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment import Experiment
-    from evsys_runtime.experiment.resume.unfinished import newest_unfinished
+    from evsys_runtime.experiment.resume.unfinished_experiments import newest_unfinished
     from evsys_runtime.experiment.state.facts import hidden_overrides
 
     plan = load_experiment(config, overrides=overrides, has_store=options.get("store") is not None)
@@ -136,7 +136,7 @@ def _warn(line: str) -> None:
 def _directory(experiment: str | None, records: Path | None) -> Path:
     """The folder of the named experiment."""
     from evsys_record.experiment_names import experiment_called, folder_called
-    from evsys_runtime.experiment.resume.unfinished import newest_unfinished
+    from evsys_runtime.experiment.resume.unfinished_experiments import newest_unfinished
 
     if experiment is None:
         return newest_unfinished(records_folder(records), tell=_warn)

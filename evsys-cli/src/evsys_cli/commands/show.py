@@ -31,7 +31,7 @@ def show(experiment: str, run: str | None, *, verbose: bool, records: Path | Non
     EXPERIMENT/RUN also names a run.
     """
     from evsys_record import result_tree
-    from evsys_record.shown import compact, show_experiment
+    from evsys_record.show import compact, show_experiment
 
     with experiment_meant(experiment, records) as (index, wanted, named):
         run = run or named

@@ -13,7 +13,7 @@ from evsys_runtime import CountedFromTheEnd, echo, experiment_names, json_option
 
 if TYPE_CHECKING:
     from evsys_record import Experiment
-    from evsys_record.waited import Waited
+    from evsys_record.wait_result import Waited
 
 __all__ = ["wait"]
 
@@ -68,7 +68,7 @@ def wait_for(experiment: Experiment, *, event: str | None, after: int, timeout: 
         after: the number of the last event that the caller has seen.
         timeout: seconds; None waits as long as it takes.
     """
-    from evsys_record.waited import Waited
+    from evsys_record.wait_result import Waited
 
     deadline = None if timeout is None else time.monotonic() + timeout
     last, events = after, experiment.new_events()

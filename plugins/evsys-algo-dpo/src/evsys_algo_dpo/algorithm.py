@@ -22,7 +22,7 @@ from evsys_runtime import Band, BaseAlgorithm, TrainingParams
 from evsys_runtime.training.bands import GRADIENT, UNLIKELY
 from evsys_runtime.training.role_usage import RoleUsage
 from evsys_runtime.training.sequences import DropReport
-from evsys_runtime.training.trained_by import kind_of
+from evsys_runtime.training.training_kind import kind_of
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer

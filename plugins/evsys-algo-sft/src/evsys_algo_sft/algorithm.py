@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from evsys.protocols import Renderer
     from evsys.types import ForwardResult, RunContext
-    from evsys_algo_sft.held_out import HeldOut
+    from evsys_algo_sft.holdout import HeldOut
     from evsys_runtime.training.trainable_rows import TrainableOrder, TrainableRows
 
 __all__ = ["SFT", "SFTParams"]
@@ -92,13 +92,13 @@ class SFT(BaseAlgorithm):
         wanted = self.config.held_out
         if not wanted:
             return rows
-        from evsys_algo_sft.held_out import number_kept_out
+        from evsys_algo_sft.holdout import number_kept_out
 
         return rows - number_kept_out(rows, wanted)
 
     async def setup(self, ctx: RunContext) -> None:
         """Render rows, all or a sample of many, drop what can't be trained, keep out what is only measured, and say so."""
-        from evsys_algo_sft.held_out import HeldOut
+        from evsys_algo_sft.holdout import HeldOut
         from evsys_runtime.training.health import check_rows, trained_share_warning
         from evsys_runtime.training.order import DataOrder
         from evsys_runtime.training.trainable_rows import TrainableOrder, TrainableRows
@@ -132,7 +132,7 @@ class SFT(BaseAlgorithm):
 
     async def _holdout_mask(self, ctx: RunContext, numbers: Sequence[int]) -> NDArray[np.bool_]:
         """Which of the rows with these `numbers` are kept out; warns if they are not as they should be."""
-        from evsys_algo_sft.held_out import MOST_SEARCHED, copies_trained, holdout_mask
+        from evsys_algo_sft.holdout import MOST_SEARCHED, copies_trained, holdout_mask
         from evsys_runtime import in_background
         from evsys_runtime.data.row_contents import message_digest
 

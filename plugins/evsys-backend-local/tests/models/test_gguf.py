@@ -9,7 +9,7 @@ from evsys.errors import ConfigError, DataError
 from evsys_backend_local.models.gguf import GgufFile
 from evsys_backend_local.models.gguf_model import gguf_header, load_gguf
 from evsys_backend_local.models.load import load_weights
-from evsys_backend_local.models.quantised import PACKINGS
+from evsys_backend_local.models.quantisation import PACKINGS
 
 
 def half(raw, at):

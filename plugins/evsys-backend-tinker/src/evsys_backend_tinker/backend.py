@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from evsys.errors import ConfigError, Problem
+from evsys_backend_tinker.client_version import TOP_LOGPROBS_SINCE, installed_version, require_tinker
 from evsys_backend_tinker.config import DUMMY_KEY, TinkerConfig
-from evsys_backend_tinker.installed import TOP_LOGPROBS_SINCE, installed_version, require_tinker
 
 if TYPE_CHECKING:
     from evsys.protocols import Log, TrainingClient

@@ -17,8 +17,8 @@ from evsys_loggers.shipping import Shipper, now
 from evsys_loggers.sink import Record, Sink
 from evsys_record.secrets import Redactor
 from evsys_runtime import in_background
-from evsys_runtime.heard import Heard
-from evsys_runtime.logged import effects_of, end_of, scores_of, verdict_of
+from evsys_runtime.delivered_events import Heard
+from evsys_runtime.log_values import effects_of, end_of, scores_of, verdict_of
 
 __all__ = ["RunLogger"]
 

@@ -14,7 +14,7 @@ import attrs
 from evsys import option
 from evsys_loggers.config import LoggerConfig
 from evsys_loggers.facts import RunFacts, flat
-from evsys_loggers.installed import require
+from evsys_loggers.library_versions import require
 from evsys_loggers.logger import RunLogger
 from evsys_loggers.shipping import now
 from evsys_loggers.sink import Record, Sink

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from evsys_loggers.config import LoggerConfig
 from evsys_loggers.facts import RunFacts
-from evsys_loggers.installed import require
+from evsys_loggers.library_versions import require
 from evsys_loggers.logger import RunLogger
 from evsys_loggers.sink import Record, Sink
 from evsys_loggers.store import LoggerStore

@@ -1,7 +1,7 @@
 import pytest
 
 from evsys.types import Completion, Message, Usage
-from evsys_runtime.accounting.spent import cost_words, usage_of
+from evsys_runtime.accounting.usage import cost_words, usage_of
 
 
 def answer(**usage: float) -> Completion:

@@ -8,7 +8,7 @@ import pytest
 
 from evsys import option, schema_for_config
 from evsys.errors import ConfigError
-from evsys_runtime.config.resolved import Resolver
+from evsys_runtime.config.resolver import Resolver
 
 
 @attrs.frozen(kw_only=True)

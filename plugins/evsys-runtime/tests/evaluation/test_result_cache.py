@@ -15,7 +15,7 @@ from evsys_record.secrets import Redactor
 from evsys_runtime.config.model import AgentConfig, BenchmarkConfig, PluginSpec
 from evsys_runtime.data.result_store import ResultStore
 from evsys_runtime.evaluation.benchmarks import ApiModel, bind_benchmark
-from evsys_runtime.evaluation.cached import is_cached
+from evsys_runtime.evaluation.cache_marks import is_cached
 from evsys_runtime.evaluation.evaluator import Evaluator
 from evsys_runtime.evaluation.result_cache import ResultCache
 from evsys_runtime.evaluation.result_key import Trained

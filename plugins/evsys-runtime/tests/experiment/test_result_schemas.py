@@ -36,7 +36,7 @@ from evsys_record.past import (
     Unreadable,
 )
 from evsys_record.result_trees import read_as, result_tree
-from evsys_record.waited import Waited
+from evsys_record.wait_result import Waited
 from evsys_runtime.data.contamination import (
     BenchmarkCheck,
     DataCheck,

@@ -14,7 +14,7 @@ from evsys_backend_mock import MockBackend
 from evsys_runtime.training.algorithm import BaseAlgorithm
 from evsys_runtime.training.foreseen import foresee
 from evsys_runtime.training.loop import TrainingLoop
-from evsys_runtime.training.trained_by import capabilities_of
+from evsys_runtime.training.training_kind import capabilities_of
 
 
 class Chatter(BaseAlgorithm):

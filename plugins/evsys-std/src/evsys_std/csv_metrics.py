@@ -19,7 +19,7 @@ from evsys.types import ArmResult, EvaluationResult, RunContext
 from evsys_record import write_atomic
 from evsys_record.encoding import utf8
 from evsys_record.files import storing, write_all
-from evsys_runtime.heard import Heard
+from evsys_runtime.delivered_events import Heard
 
 __all__ = ["CsvMetrics"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from evsys import option
-from evsys_verifiers_std.configured import Configured
+from evsys_verifiers_std.configurable import Configured
 from evsys_verifiers_std.tests_given import Given, given_tests
 
 if TYPE_CHECKING:

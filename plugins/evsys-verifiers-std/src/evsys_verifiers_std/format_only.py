@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from evsys import option
-from evsys_verifiers_std.configured import Configured
+from evsys_verifiers_std.configurable import Configured
 
 if TYPE_CHECKING:
     from evsys.types import Rollout

@@ -11,7 +11,7 @@ import attrs
 from evsys import option
 from evsys.types import Score
 from evsys_runtime.data.helper_process import HelperProcess
-from evsys_verifiers_std.configured import Configured
+from evsys_verifiers_std.configurable import Configured
 from evsys_verifiers_std.extras import require
 
 __all__ = ["JsonSchema"]

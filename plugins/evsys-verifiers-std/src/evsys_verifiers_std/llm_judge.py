@@ -14,7 +14,7 @@ import attrs
 from evsys import option
 from evsys.errors import PLUGIN_FAILURES, StoreError
 from evsys.optional import declared
-from evsys_verifiers_std.configured import Configured
+from evsys_verifiers_std.configurable import Configured
 
 if TYPE_CHECKING:
     from evsys.protocols import InferenceClient
@@ -169,7 +169,7 @@ class LlmJudge(Configured):
 
     def _new_verdict(self, key: str, completion: Completion) -> _Vote:
         """A fresh verdict; one that can be read is kept."""
-        from evsys_runtime.accounting.spent import usage_of
+        from evsys_runtime.accounting.usage import usage_of
         from evsys_verifiers_std.judge_cache import JudgeCache
 
         usage = usage_of(completion)

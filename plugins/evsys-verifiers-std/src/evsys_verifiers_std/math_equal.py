@@ -9,8 +9,8 @@ import attrs
 
 from evsys import option
 from evsys_runtime.data.helper_process import HelperProcess
-from evsys_verifiers_std.configured import Configured
-from evsys_verifiers_std.expected import expected_texts
+from evsys_verifiers_std.configurable import Configured
+from evsys_verifiers_std.expected_answer import expected_texts
 from evsys_verifiers_std.extras import require
 
 __all__ = ["MathEqual"]

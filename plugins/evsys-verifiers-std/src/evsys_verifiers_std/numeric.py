@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import attrs
 
 from evsys import option
-from evsys_verifiers_std.configured import Configured
+from evsys_verifiers_std.configurable import Configured
 from evsys_verifiers_std.quantities import Expected, Quantity, exact, expected_quantities, quantities_in
 
 __all__ = ["Numeric"]

@@ -15,8 +15,8 @@ import attrs
 
 from evsys import option
 from evsys_runtime.data.bounded_regex import compile_pattern, search
-from evsys_verifiers_std.configured import Configured
-from evsys_verifiers_std.expected import expected_texts
+from evsys_verifiers_std.configurable import Configured
+from evsys_verifiers_std.expected_answer import expected_texts
 from evsys_verifiers_std.tool_calls import Call, calls_in_text, calls_of_rollout, expected_calls, matches
 
 if TYPE_CHECKING:

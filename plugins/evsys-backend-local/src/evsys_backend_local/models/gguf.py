@@ -16,7 +16,7 @@ import numpy as np
 
 from evsys.errors import DataError
 from evsys_backend_local.engine.arrays import Array
-from evsys_backend_local.models.quantised import PACKINGS, Packing, kind_name
+from evsys_backend_local.models.quantisation import PACKINGS, Packing, kind_name
 
 _MAGIC = b"GGUF"
 _SCALARS = {

@@ -21,7 +21,7 @@ from evsys_backend_local.models.gguf_model import gguf_header
 from evsys_backend_local.models.hf_config import config_header, read_config
 from evsys_backend_local.models.hf_folder import FolderWeights
 from evsys_backend_local.models.load import LAYOUTS, NO_MODEL_IN, gguf_file, is_folder_model
-from evsys_backend_local.models.quantised import kind_name
+from evsys_backend_local.models.quantisation import kind_name
 from evsys_backend_local.models.replacing import give_back, restoration_note
 from evsys_backend_local.models.resolve import resolve
 from evsys_backend_local.models.soundness import (

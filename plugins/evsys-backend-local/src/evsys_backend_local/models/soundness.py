@@ -15,7 +15,7 @@ from evsys_backend_local.models.gguf_model import gguf_header, tensor_name
 from evsys_backend_local.models.hf_config import config_header, read_config
 from evsys_backend_local.models.hf_folder import FLOATS, FolderWeights
 from evsys_backend_local.models.load import gguf_file, is_folder_model
-from evsys_backend_local.models.quantised import PACKINGS, kind_name
+from evsys_backend_local.models.quantisation import PACKINGS, kind_name
 from evsys_runtime.rendering.templates import load_template
 
 

@@ -11,7 +11,7 @@ import attrs
 from evsys_runtime.config.arm_tree import Stage
 from evsys_runtime.config.document import Document
 from evsys_runtime.config.model import BenchmarkConfig, ExperimentConfig, RunConfig
-from evsys_runtime.config.resolved import Resolver
+from evsys_runtime.config.resolver import Resolver
 
 if TYPE_CHECKING:
     from evsys import Registry

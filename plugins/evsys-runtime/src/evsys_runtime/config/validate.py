@@ -46,14 +46,14 @@ from evsys_runtime.config.model import (
     PluginSpec,
     RunConfig,
 )
-from evsys_runtime.config.monitored import check_monitored
+from evsys_runtime.config.monitoring import check_monitored
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.config.project import import_project_code, project_registry
 from evsys_runtime.config.python_config import document_of, with_benchmark
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.reruns import controls
-from evsys_runtime.config.resolved import Resolver
+from evsys_runtime.config.resolver import Resolver
 from evsys_runtime.config.root import find_project_root
 from evsys_runtime.config.scalar_text import misread, unset_in_prompts
 from evsys_runtime.config.search_plan import PlannedSearch, check_baseline, check_search, refuse_search_alone

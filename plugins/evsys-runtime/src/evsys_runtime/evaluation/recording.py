@@ -29,7 +29,7 @@ from evsys.types import (
     Usage,
 )
 from evsys.types.rollouts import MOST_TURNS
-from evsys_runtime.accounting.spent import usage_of
+from evsys_runtime.accounting.usage import usage_of
 from evsys_runtime.evaluation.failures import boundary_of, is_not_finite
 from evsys_runtime.evaluation.seeds import rollout_seed, turn_seed
 from evsys_runtime.rendering.history import Conversation

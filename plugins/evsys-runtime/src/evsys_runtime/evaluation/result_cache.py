@@ -27,7 +27,7 @@ from evsys_runtime.data.ingredients import differences
 from evsys_runtime.data.result_store import ResultStore, StoredEvaluation, StoredRollout
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.evaluation.cached import mark_cached
+from evsys_runtime.evaluation.cache_marks import mark_cached
 from evsys_runtime.evaluation.result_key import Trained, ingredients, rollout_keys, uncacheable_reason
 from evsys_runtime.evaluation.results import rollout_usage
 from evsys_runtime.evaluation.streams import closing

@@ -12,7 +12,7 @@ import attrs
 
 from evsys.errors import PluginContractError
 from evsys.types import EvaluationResult, Failure, MetricValue, NoScore, Rollout, Score, Usage
-from evsys_runtime.evaluation.cached import is_cached
+from evsys_runtime.evaluation.cache_marks import is_cached
 from evsys_runtime.evaluation.failures import failure_of
 from evsys_runtime.evaluation.metrics import Scores, breakdown, rewards_by_task, score
 

@@ -40,7 +40,7 @@ from evsys_runtime.experiment.resume.resume import (
     result_on_record,
     resume_session,
 )
-from evsys_runtime.experiment.resume.unfinished import Unfinished
+from evsys_runtime.experiment.resume.unfinished_experiments import Unfinished
 from evsys_runtime.experiment.runner import train
 from evsys_runtime.experiment.search.sources import sources_of
 from evsys_runtime.experiment.state.listeners import run_listeners

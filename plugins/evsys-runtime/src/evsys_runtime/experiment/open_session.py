@@ -33,7 +33,7 @@ from evsys_runtime.experiment.state.facts import experiment_facts
 from evsys_runtime.experiment.state.listeners import TOLD_BY_PROGRESS, ambient_listeners, shows_progress
 from evsys_runtime.experiment.state.options import DRY_TASKS, Options
 from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
-from evsys_runtime.experiment.state.resolved import resolved_tree
+from evsys_runtime.experiment.state.resolved_tree import resolved_tree
 from evsys_runtime.experiment.state.secrets import redactor_of
 from evsys_runtime.experiment.state.session import ArmSource, Session
 from evsys_runtime.experiment.state.steering import requested_stops

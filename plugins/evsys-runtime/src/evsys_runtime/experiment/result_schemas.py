@@ -18,7 +18,7 @@ from evsys_record.files import FORMAT
 from evsys_record.lookups import Lookups
 from evsys_record.past import Reindexed, Shown
 from evsys_record.result_trees import read_as
-from evsys_record.waited import Waited
+from evsys_record.wait_result import Waited
 from evsys_runtime.data.contamination import DataCheck
 from evsys_runtime.data.result_store import StoreInfo
 from evsys_runtime.experiment.estimate.results import Comparing, Planned

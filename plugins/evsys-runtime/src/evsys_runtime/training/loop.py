@@ -33,7 +33,7 @@ from evsys_runtime.training.params import adam_params
 from evsys_runtime.training.precision import in_float32
 from evsys_runtime.training.retreat import HEALTHY, NOT_FINITE, rate_factor
 from evsys_runtime.training.schedule import Schedule
-from evsys_runtime.training.trained_by import capabilities_of, kind_of, training_cost
+from evsys_runtime.training.training_kind import capabilities_of, kind_of, training_cost
 from evsys_runtime.training.two_pass import forward_backward
 from evsys_runtime.training.warning_counts import WarningCounts
 

@@ -17,7 +17,7 @@ import attrs
 from evsys.types import Usage
 from evsys_runtime.accounting.metering import Metered
 from evsys_runtime.training.asking import priced_usage
-from evsys_runtime.training.trained_by import training_cost
+from evsys_runtime.training.training_kind import training_cost
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,7 +22,7 @@ from evsys_runtime.config.model import BudgetConfig
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.budget.budget import KEEP_SECONDS, WAIT, ExperimentBudget
 from evsys_runtime.experiment.budget.spending import recorded_spending
-from evsys_runtime.experiment.resume.unfinished import newest_unfinished
+from evsys_runtime.experiment.resume.unfinished_experiments import newest_unfinished
 
 
 class Clock:

@@ -16,7 +16,7 @@ from evsys_runtime.experiment.estimate.plan import plan_experiment
 from evsys_runtime.experiment.insight.failure_regions import FailureRegions, failure_warnings
 from evsys_runtime.experiment.insight.results import Condition, Region
 from evsys_runtime.experiment.insight.search_spaces import WHOLE, SearchSpace
-from evsys_runtime.experiment.state.resolved import resolved_runs
+from evsys_runtime.experiment.state.resolved_tree import resolved_runs
 
 CONFIG = """version: 1
 name: trial

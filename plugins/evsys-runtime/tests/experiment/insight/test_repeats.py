@@ -11,7 +11,7 @@ from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.estimate.plan import plan_experiment
 from evsys_runtime.experiment.insight.repeats import repeats
-from evsys_runtime.experiment.state.resolved import resolved_runs
+from evsys_runtime.experiment.state.resolved_tree import resolved_runs
 
 CONFIG = """version: 1
 name: trial

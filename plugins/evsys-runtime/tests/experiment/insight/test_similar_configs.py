@@ -16,7 +16,7 @@ from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.similar_configs import similar_experiments
 from evsys_runtime.experiment.open_session import bound_benchmarks
 from evsys_runtime.experiment.state.options import Options
-from evsys_runtime.experiment.state.resolved import resolved_runs, resolved_tree
+from evsys_runtime.experiment.state.resolved_tree import resolved_runs, resolved_tree
 
 CONFIG = """version: 1
 name: trial

@@ -43,7 +43,7 @@ class Life:
 def main(root, fatal, what):
     from evsys.errors import ConfigError
     from evsys_runtime.experiment import Experiment
-    from evsys_runtime.experiment.resume.unfinished import newest_unfinished
+    from evsys_runtime.experiment.resume.unfinished_experiments import newest_unfinished
 
     life = Life(fatal)
     folder = None

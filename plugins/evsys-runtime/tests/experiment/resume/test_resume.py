@@ -19,7 +19,7 @@ from evsys_record.files import read_json, write_json
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.resume.changes import original_plan
-from evsys_runtime.experiment.resume.unfinished import newest_unfinished
+from evsys_runtime.experiment.resume.unfinished_experiments import newest_unfinished
 
 EVERY_2 = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    run_every: 2\n    temperature: 1.0")
 NINE = RUN.replace("steps: 6", "steps: 9, save_every: 2")

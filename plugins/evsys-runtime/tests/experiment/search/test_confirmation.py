@@ -11,7 +11,7 @@ from small_project import forgotten
 from evsys.errors import ConfigError
 from evsys_record.index import Index
 from evsys_record.jsonl import read_jsonl
-from evsys_record.shown import show_experiment
+from evsys_record.show import show_experiment
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.experiment.search.confirmation import Confirmation

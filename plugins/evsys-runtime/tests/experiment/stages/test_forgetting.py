@@ -13,7 +13,7 @@ from evsys_record.files import read_json
 from evsys_record.index import Index
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment.estimate.plan import plan_experiment
-from evsys_runtime.experiment.resume.unfinished import newest_unfinished
+from evsys_runtime.experiment.resume.unfinished_experiments import newest_unfinished
 
 METADATA = """
 metadata:

@@ -13,7 +13,7 @@ from evsys.types import Usage
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.jsonl import read_jsonl
 from evsys_record.run_record import PHASES, RunRecord
-from evsys_runtime.evaluation.cached import tells_cached
+from evsys_runtime.evaluation.cache_marks import tells_cached
 from evsys_runtime.experiment.budget.budget import COUNTED
 
 __all__ = ["recorded_spending", "usage_of_run"]

@@ -35,7 +35,7 @@ from evsys_runtime.experiment.insight.repeats import repeats
 from evsys_runtime.experiment.open_session import bound_benchmarks
 from evsys_runtime.experiment.preflight.leak_warnings import leak_warnings
 from evsys_runtime.experiment.state.options import Options
-from evsys_runtime.experiment.state.resolved import resolved_tree
+from evsys_runtime.experiment.state.resolved_tree import resolved_tree
 from evsys_runtime.experiment.state.seeds import seeds_of
 from evsys_runtime.experiment.state.starting_weights import scores_untrained, untrained_key
 

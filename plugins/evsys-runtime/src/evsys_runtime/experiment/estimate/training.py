@@ -23,7 +23,7 @@ from evsys_runtime.experiment.estimate.results import PlannedArm
 from evsys_runtime.experiment.estimate.second_models import second_models_usd
 from evsys_runtime.experiment.insight.evidence import Evidence
 from evsys_runtime.experiment.preflight.data_check import data_key
-from evsys_runtime.experiment.state.resolved import resolved_run
+from evsys_runtime.experiment.state.resolved_tree import resolved_run
 from evsys_runtime.experiment.state.seeds import seeds_of
 from evsys_runtime.rendering.resolve import load_renderer
 from evsys_runtime.training.algorithm import BaseAlgorithm

@@ -31,7 +31,7 @@ def failure_warnings(plan: Plan, index: Index) -> tuple[str, ...]:
     """
     if not _anything_failed(index):
         return ()
-    from evsys_runtime.experiment.state.resolved import (
+    from evsys_runtime.experiment.state.resolved_tree import (
         resolved_runs,  # half of the runtime, for what is asked seldom
     )
 

@@ -47,7 +47,7 @@ def repeats(plan: Plan, index: Index) -> tuple[str, ...]:
     """
     if not index.rows("SELECT 1 FROM arm LIMIT 1"):
         return ()
-    from evsys_runtime.experiment.state.resolved import (
+    from evsys_runtime.experiment.state.resolved_tree import (
         resolved_runs,  # half of the runtime, for a question asked seldom
     )
 

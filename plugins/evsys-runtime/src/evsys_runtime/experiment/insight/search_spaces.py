@@ -14,7 +14,7 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.search_plan import PlannedSearch
 from evsys_runtime.experiment.insight.failures import meets, parse_number
 from evsys_runtime.experiment.insight.results import Condition, Region
-from evsys_runtime.experiment.state.resolved import resolved_runs
+from evsys_runtime.experiment.state.resolved_tree import resolved_runs
 
 __all__ = ["WHOLE", "SearchSpace"]
 

@@ -17,7 +17,7 @@ from evsys_record.leaves import short_leaves
 from evsys_record.past import NearArm
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, distance
-from evsys_runtime.experiment.state.resolved import resolved_runs
+from evsys_runtime.experiment.state.resolved_tree import resolved_runs
 
 __all__ = ["similar_experiments"]
 

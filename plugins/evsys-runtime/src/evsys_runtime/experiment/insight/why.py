@@ -17,7 +17,7 @@ from evsys_record.history import find_experiments, past_experiment
 from evsys_record.index import Index
 from evsys_record.looks import Ledger
 from evsys_record.past import Shown, ShownRun
-from evsys_record.shown import show_experiment
+from evsys_record.show import show_experiment
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, distance
 from evsys_runtime.experiment.insight.failures import BAD, failure_classes

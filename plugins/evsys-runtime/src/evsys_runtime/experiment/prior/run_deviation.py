@@ -14,7 +14,7 @@ from evsys_record import final_scoring
 from evsys_record.marks import disqualifying, marks_of
 from evsys_runtime.experiment.insight.evidence import Evidence, PastArm
 from evsys_runtime.experiment.lineage.experiments import Earlier
-from evsys_runtime.experiment.state.resolved import resolved_runs
+from evsys_runtime.experiment.state.resolved_tree import resolved_runs
 from evsys_runtime.experiment.verdict.question import Question
 from evsys_runtime.experiment.verdict.run_deviation import recipe_runs, run_deviation
 

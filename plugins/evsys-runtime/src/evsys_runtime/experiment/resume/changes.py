@@ -18,7 +18,7 @@ from evsys_record.secrets import Redactor
 from evsys_runtime.config.plan import CheckpointSelection, Plan
 from evsys_runtime.data.ingredients import differences
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
-from evsys_runtime.experiment.state.resolved import (
+from evsys_runtime.experiment.state.resolved_tree import (
     arms_by_id,
     recorded_resolution,
     resolved_tree,

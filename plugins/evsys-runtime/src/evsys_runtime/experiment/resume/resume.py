@@ -28,14 +28,14 @@ from evsys_runtime.experiment.resume.changes import (
     scored_outside_harness,
 )
 from evsys_runtime.experiment.resume.fork import branch_off
-from evsys_runtime.experiment.resume.unfinished import CONCLUDED
+from evsys_runtime.experiment.resume.unfinished_experiments import CONCLUDED
 from evsys_runtime.experiment.stages.next_stage import still_to_come
 from evsys_runtime.experiment.state.arm_sources import add_recorded_arms
 from evsys_runtime.experiment.state.facts import is_simulated
 from evsys_runtime.experiment.state.identity import plugin_versions
 from evsys_runtime.experiment.state.options import Options
 from evsys_runtime.experiment.state.remaining_steps import steps_left
-from evsys_runtime.experiment.state.resolved import recorded_resolution, resolved_tree
+from evsys_runtime.experiment.state.resolved_tree import recorded_resolution, resolved_tree
 from evsys_runtime.experiment.state.secrets import redactor_of
 from evsys_runtime.experiment.state.session import ArmSource, Session, run_id_of
 from evsys_runtime.experiment.state.starting_weights import untrained_key

@@ -24,7 +24,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan, SuccessMetric
 from evsys_runtime.config.search_plan import PlannedSearch
 from evsys_runtime.experiment.insight.failure_regions import FailureRegions
 from evsys_runtime.experiment.search.judged_scores import JudgedScore, judged_scores
-from evsys_runtime.experiment.state.resolved import resolved_runs
+from evsys_runtime.experiment.state.resolved_tree import resolved_runs
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.state.session import Session

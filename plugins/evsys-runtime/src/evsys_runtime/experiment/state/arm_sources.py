@@ -14,7 +14,7 @@ import attrs
 from evsys.errors import StoreError
 from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.experiment.state.facts import arm_facts
-from evsys_runtime.experiment.state.resolved import (
+from evsys_runtime.experiment.state.resolved_tree import (
     recorded_resolution,
     resolved_arms,
     resolved_tree,

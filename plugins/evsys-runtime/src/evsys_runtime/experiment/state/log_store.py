@@ -24,8 +24,8 @@ from evsys.optional import declared
 from evsys.protocols import LogStore
 from evsys.types import ArmResult, Checkpoint, EvaluationResult, ExperimentResult, RunContext
 from evsys_record.secrets import Redactor
-from evsys_runtime.heard import Heard
-from evsys_runtime.logged import effects_of, end_of, scores_of, verdict_of
+from evsys_runtime.delivered_events import Heard
+from evsys_runtime.log_values import effects_of, end_of, scores_of, verdict_of
 
 __all__ = ["LogStoreListener"]
 

@@ -19,7 +19,7 @@ from evsys.types import (
 )
 from evsys_record.marks import HACKING_SUSPECTED, QUESTION_CHANGED, labels, reused_label, series_marks
 from evsys_record.text import list_names, status_words
-from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.accounting.usage import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.experiment.verdict.confirmation import repeat_words
 from evsys_runtime.experiment.verdict.endings import early_ends, request_lines

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from evsys.types import ArmResult, Usage
 from evsys_runtime.accounting.metering import POLICY
-from evsys_runtime.accounting.spent import cost_words
+from evsys_runtime.accounting.usage import cost_words
 
 __all__ = ["second_model_lines"]
 

@@ -6,7 +6,7 @@ from evsys.errors import ConfigError, StoreError
 from evsys_record.files import write_json
 from evsys_record.index import Index
 from evsys_record.result_trees import result_tree
-from evsys_record.shown import compact, show_experiment
+from evsys_record.show import compact, show_experiment
 from evsys_runtime.experiment.result_schemas import validate_result
 
 

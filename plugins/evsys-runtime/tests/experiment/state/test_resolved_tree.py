@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from evsys_runtime.config.model import BenchmarkConfig, RunConfig
-from evsys_runtime.config.resolved import Resolver
+from evsys_runtime.config.resolver import Resolver
 from evsys_runtime.config.validate import load_experiment
 from evsys_runtime.experiment.state.seeds import Seeds
 

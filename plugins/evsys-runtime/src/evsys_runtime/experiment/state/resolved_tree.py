@@ -15,7 +15,7 @@ from evsys_runtime.collection_pause import collection_paused
 from evsys_runtime.config.harness import harness_of
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.plan import ArmConfig, Plan
-from evsys_runtime.config.resolved import NO_PARAMS, Resolver
+from evsys_runtime.config.resolver import NO_PARAMS, Resolver
 from evsys_runtime.evaluation.agents import DEFAULT_AGENT
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.state.seeds import Seeds, seeds_of

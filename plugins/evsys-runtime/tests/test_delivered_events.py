@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from evsys.types import EvaluationResult
-from evsys_runtime.heard import Heard
+from evsys_runtime.delivered_events import Heard
 
 
 def scoring(step: int, model: str | None = None) -> EvaluationResult:

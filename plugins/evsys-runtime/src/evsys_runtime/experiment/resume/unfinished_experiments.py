@@ -15,7 +15,7 @@ from evsys_record.lock import ExperimentLock
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.root import find_project_root
 from evsys_runtime.experiment.state.facts import KEPT_OPTIONS
-from evsys_runtime.experiment.state.resolved import ADJUSTABLE
+from evsys_runtime.experiment.state.resolved_tree import ADJUSTABLE
 from evsys_runtime.experiment.state.secrets import redact_override
 
 __all__ = ["CONCLUDED", "Unfinished", "newest_unfinished"]
