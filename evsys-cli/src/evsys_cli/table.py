@@ -95,9 +95,7 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
             "evsys_cli.commands.retract:retract",
             "Retract a conclusion, and mark the experiments that rest on it.",
         ),
-        "cache": CommandInfo(
-            "evsys_cli.commands.cache:cache", "Inspect, explain or clear the cache of results."
-        ),
+        "cache": CommandInfo("evsys_cli.commands.cache:cache", "Inspect, explain or clear the result cache."),
         "reindex": CommandInfo(
             "evsys_cli.commands.reindex:reindex", "Rebuild the index of past experiments from their files."
         ),

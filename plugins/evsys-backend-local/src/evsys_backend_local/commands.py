@@ -128,22 +128,22 @@ def kernel_command(*, as_json: bool) -> None:
 @models.command("export")
 @click.argument("source")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--base", help="Base model under a checkpoint, where it isn't the one that it names.")
+@click.option("--base", help="Base model of a checkpoint, if not the one in its manifest.")
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "bfloat16", "float16"]),
     default="float32",
     show_default=True,
-    help="Element type of the weights; float32 is what was trained.",
+    help="Element type of the weights; training uses float32.",
 )
 @click.option("--force", is_flag=True, help="Replace the model in FOLDER.")
 @json_option
 def export_command(
     source: str, folder: Path, *, base: str | None, dtype: str, force: bool, as_json: bool
 ) -> None:
-    """Write a Hugging Face folder: SOURCE with what was trained merged into its base model.
+    """Write SOURCE as a Hugging Face folder, with an adapter merged into its base model.
 
-    SOURCE is EXPERIMENT/RUN, whose selected or last checkpoint is meant, a checkpoint of a run
+    SOURCE is EXPERIMENT/RUN (its selected or last checkpoint), a checkpoint of a run
     (.../runs/RUN/checkpoints/STEP), an adapter that peft wrote, or a base model.
     """
     from evsys_backend_local.models.export import export_model

@@ -61,7 +61,7 @@ def probe(
     """Train a few steps on KIND (by default tinker) and look at logprobs, losses, the optimiser, states and
     samples.
 
-    Four small models are made there, and a state. Missing features of a server are remembered for a month: later
+    It creates four small models and a state there. Missing features of a server are remembered for a month: later
     runs compute such losses in two passes. Ends with exit code 1 if something differs.
     """
     import asyncio

@@ -1,4 +1,4 @@
-"""Writes a Hugging Face folder: a base model, or one with what was trained merged into it."""
+"""Writes a Hugging Face folder: a base model, or one with the trained weights merged into it."""
 
 from __future__ import annotations
 
