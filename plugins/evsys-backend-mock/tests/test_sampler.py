@@ -219,3 +219,18 @@ async def test_snapshots_have_equal_digests_exactly_where_their_weights_are_equa
     same = await (await trained(prepare, steps=1)).sampling_client()
     assert first.digest == again.digest == same.digest
     assert first.digest != other.digest
+
+
+@pytest.mark.parametrize("call", ["sample", "compute_logprobs", "forward"])
+async def test_a_sequence_beyond_the_context_is_refused_before_it_is_read(prepare, call):
+    client = await prepare()
+    sampler = await client.sampling_client()
+    tokens = np.zeros(1_000_000, np.int64)
+    with pytest.raises(BackendError, match="has 1000000 tokens, but the mock's context is 131072") as refused:
+        if call == "sample":
+            await sampler.sample(tokens, SamplingParams(max_tokens=1))
+        elif call == "compute_logprobs":
+            await sampler.compute_logprobs(tokens)
+        else:
+            await client.forward([Datum(tokens=tokens, loss_inputs={"target_tokens": tokens})])
+    assert refused.value.facts["limit"] == 131_072

@@ -12,7 +12,7 @@ import numpy as np
 from evsys.errors import BackendError
 from evsys.types import AdamParams, Datum, ForwardResult, LossFn, OptimResult
 from evsys_backend_mock.adam import AdamState, adam_step
-from evsys_backend_mock.features import FeatureMap, Features
+from evsys_backend_mock.features import FeatureMap, Features, refuse_beyond_context
 from evsys_backend_mock.model import Gradient, widened
 from evsys_backend_mock.sampler import MockSampler
 from evsys_backend_mock.state import Saved, write_state
@@ -195,6 +195,7 @@ class MockTrainingClient:
         targets = datum.loss_inputs.get("target_tokens")
         if targets is None:
             raise BackendError(f"datum {i} has no target_tokens")
+        refuse_beyond_context(f"datum {i}", len(datum.tokens))
         array = np.asarray(targets)
         for what, ids in (("token", np.asarray(datum.tokens)), ("target token", array)):
             if not np.issubdtype(ids.dtype, np.integer):

@@ -16,10 +16,23 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 
+from evsys.errors import BackendError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BUCKETS", "Context", "FeatureMap", "Features", "last_features"]
+__all__ = [
+    "BUCKETS",
+    "MAX_CONTEXT",
+    "Context",
+    "FeatureMap",
+    "Features",
+    "last_features",
+    "refuse_beyond_context",
+]
+
+MAX_CONTEXT = 131_072
+"""Longest sequence in tokens. Reading a million of them takes 20 s and more than a gigabyte, which one request may not cost."""
 
 BUCKETS = 4096
 """Rows of the first matrix."""
@@ -214,3 +227,17 @@ def _mix(x: int) -> int:
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
     return x ^ (x >> 31)
+
+
+def refuse_beyond_context(what: str, tokens: int) -> None:
+    """Refuse a sequence longer than `MAX_CONTEXT`.
+
+    Raises:
+        BackendError: it is, with `tokens` and `limit` among its facts.
+    """
+    if tokens > MAX_CONTEXT:
+        raise BackendError(
+            f"{what} has {tokens} tokens, but the mock's context is {MAX_CONTEXT}",
+            tokens=tokens,
+            limit=MAX_CONTEXT,
+        )

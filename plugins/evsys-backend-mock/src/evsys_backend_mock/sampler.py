@@ -14,7 +14,7 @@ import numpy as np
 from evsys.errors import BackendError
 from evsys.types import SampledSequence, SampleResult, SamplingParams
 from evsys_backend_mock.drawing import Drawing
-from evsys_backend_mock.features import Context, FeatureMap, last_features
+from evsys_backend_mock.features import Context, FeatureMap, last_features, refuse_beyond_context
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -137,6 +137,7 @@ class MockSampler:
     def _check_tokens(self, tokens: Sequence[int]) -> NDArray[np.int64]:
         if self._closed:
             raise BackendError("the sampling client is closed")
+        refuse_beyond_context("the prompt", len(tokens))
         array = np.asarray(tokens, dtype=np.int64)
         if len(array) == 0:
             raise BackendError("the prompt has no tokens")
