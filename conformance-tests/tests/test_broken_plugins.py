@@ -113,6 +113,7 @@ CULPRITS = {
     },
     "callback": {
         "Misspelt": "test_hooks_are_real_ones",
+        "ExpectsAnotherType": "test_annotations_are_those_of_the_hooks",
         "ListensToNothing": "test_listens_to_something",
         "Fails": "test_hooks_run_without_failing",
         "CancelsTheRun": "test_nothing_that_it_does_ends_a_run",

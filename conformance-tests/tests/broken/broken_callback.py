@@ -2,9 +2,16 @@
 
 import asyncio
 
+from evsys.types import RunResult
+
 
 class Misspelt:
     def evsys_step_finishd(self, ctx, step):
+        pass
+
+
+class ExpectsAnotherType:
+    def evsys_run_finished(self, ctx, result: RunResult):
         pass
 
 

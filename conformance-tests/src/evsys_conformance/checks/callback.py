@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from evsys import HookManager
+from evsys import HookManager, types
 from evsys.errors import PluginContractError
 from evsys.hookspecs import HOOKS, PROJECT
 from evsys.types import (
@@ -66,6 +66,20 @@ class _Listening(EntryConformance):
             HookManager().register(plugin)
         except PluginContractError as exc:
             breach(str(exc), wanted=f"any of {', '.join(HOOKS)}")
+
+    @check()
+    def test_annotations_are_those_of_the_hooks(self, plugin: Any, home: Path) -> None:
+        """An argument annotated with a type of evsys is given one: a type checker can't see that a hook has other arguments."""
+        for hook, given in arguments_of_all_hooks(home).items():
+            for name, annotation in _annotations(getattr(plugin, hook, None)).items():
+                wanted = _evsys_type(annotation)
+                if wanted is not None and name in given:
+                    require(
+                        isinstance(given[name], wanted),
+                        f"{hook} annotates `{name}` as {wanted.__name__}",
+                        seen=given[name],
+                        wanted=f"{type(given[name]).__name__}, which the hook gives",
+                    )
 
     @check(calls=False)
     def test_listens_to_something(self, plugin: Any, facts: Mapping[str, Any]) -> None:
@@ -153,6 +167,20 @@ class AmbientConformance(_Listening):
 def _is_marked(plugin: Any, name: str) -> bool:
     """True for what `@hookimpl(specname=...)` made a hook, regardless of its name."""
     return bool(getattr(inspect.getattr_static(plugin, name, None), f"{PROJECT}_impl", None))
+
+
+def _annotations(function: Any) -> Mapping[str, Any]:
+    """The annotations of a function as they are written; none of what isn't one."""
+    return inspect.get_annotations(function) if inspect.isroutine(function) else {}
+
+
+def _evsys_type(annotation: Any) -> type | None:
+    """The class of `evsys.types` that an annotation names, also as a text such as `types.ArmResult`; None for any other."""
+    name = (
+        annotation.rpartition(".")[2] if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    )
+    found = getattr(types, name, None) if name.isidentifier() else None
+    return found if isinstance(found, type) else None
 
 
 def _hooks_like(name: str) -> list[str]:
