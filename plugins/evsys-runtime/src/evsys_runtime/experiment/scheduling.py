@@ -140,7 +140,9 @@ class _Arms:
             if why_not is WAIT:
                 return
             waiting.remove(arm)
-            if why_not is not None:
+            if why_not is not None and session.plan.experiment.reuse_arms:
+                session.unpaid[run_id_of(arm)] = f"not started: {why_not}"  # unless it is on record
+            elif why_not is not None:
                 stopped = RunResult(
                     status="budget_stopped", run_id=run_id_of(arm), stop_reason=f"not started: {why_not}"
                 )

@@ -172,6 +172,18 @@ def test_a_reused_arm_takes_no_part_of_a_budget(reruns: Reruns):
     assert [arm.status for arm in result.arms] == ["completed", "completed"]
 
 
+def test_a_spent_budget_reuses_arms_and_trains_none(reruns: Reruns):
+    text = arms(("new", 0.07), ("base", 0.05), ("late", 0.03))
+    result = reruns.again(text, extra=f"{REUSE}budget: {{steps: 6}}\nmax_concurrent_arms: 1\n")
+    assert [arm.status for arm in result.arms] == ["completed", "completed", "budget_stopped"]
+    assert [arm.reused is not None for arm in result.arms] == [False, True, False]
+    late = named(result, "late").run
+    assert late is not None
+    assert late.steps == 0
+    assert late.stop_reason is not None
+    assert late.stop_reason.startswith("not started: budget.steps")
+
+
 def test_an_audit_follows_a_reused_arm_to_its_source(reruns: Reruns):
     folder = Path(reruns.again().directory)
     assert audit_experiment(folder).passed

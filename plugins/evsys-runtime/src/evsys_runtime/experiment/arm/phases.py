@@ -30,7 +30,7 @@ from evsys_runtime.experiment.arm.result import (
     budget_limited_result,
     stopped_result,
 )
-from evsys_runtime.experiment.arm.reused import take_over
+from evsys_runtime.experiment.arm.reused import taken_from_record
 from evsys_runtime.experiment.arm.rollback import way_back
 from evsys_runtime.experiment.arm.rollouts import training_rollouts
 from evsys_runtime.experiment.arm.run_context import run_context
@@ -58,8 +58,8 @@ async def train_and_evaluate(attempt: ArmAttempt) -> RunResult:
     roles = roles_of(arm, algorithm, attempt.session.plan.project_root)
     rows = attempt.rows = _arm_data(attempt)
     data = await rows.load(algorithm, begins, roles)
-    if rows.reused is not None:
-        return take_over(attempt, rows.reused)
+    if (reused := taken_from_record(attempt, rows.reused)) is not None:
+        return reused
     gone = await _make_up(attempt, algorithm, begins.model, data)
     start = attempt.taken.restored or attempt.restore
     if attempt.trained is not None:  # scoring alone needs no one alongside the model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from evsys.errors import BudgetExceeded
 from evsys.types import EvaluationResult, RunResult, Usage
 from evsys_record.encoding import as_tree
 from evsys_runtime.evaluation.results import in_task_order, without_cost
@@ -13,13 +14,28 @@ from evsys_runtime.experiment.state.facts import is_simulated
 from evsys_runtime.experiment.state.session import run_id_of
 from evsys_runtime.experiment.state.starting_weights import untrained_key
 
-__all__ = ["take_over"]
+__all__ = ["taken_from_record"]
 
 _SAME = ("stages", "order", "backend", "deterministic")
 """The keys of run.json that a reused run shares with its source."""
 
 
-def take_over(attempt: ArmAttempt, found: FoundRun) -> RunResult:
+def taken_from_record(attempt: ArmAttempt, found: FoundRun | None) -> RunResult | None:
+    """The result of a run on record for this attempt; None if the arm is to be trained.
+
+    Raises:
+        BudgetExceeded: it would have to be trained, and the budget doesn't pay for that.
+        StoreError: the result can't be put on record.
+    """
+    if found is not None:
+        return _take_over(attempt, found)
+    why_not = attempt.session.unpaid.get(run_id_of(attempt.arm))
+    if why_not is not None:
+        raise BudgetExceeded(why_not)
+    return None
+
+
+def _take_over(attempt: ArmAttempt, found: FoundRun) -> RunResult:
     """Make the result of a run on record the result of this attempt, without its costs.
 
     Raises:

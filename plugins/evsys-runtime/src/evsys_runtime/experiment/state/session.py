@@ -90,14 +90,15 @@ class Session:
     bring, `hooks` those of the experiment as a whole; a run has its own from `run_listeners`. `untrained` holds
     scores of starting weights by the facts that they depend on, so each is made once. `compared` does the same for
     API models, which the first arm to get there evaluates. `simulated` has the backends that only imitate a model.
-    `runs_on_file` is the number of runs with scores that the ledger of looks has of it. `repeated` has
-    the arms reported as repetitions of earlier runs, each with its earlier experiment. `audited` counts the differing
-    checks of the audit of each experiment with reusable runs. `budget` has the limits, None without any; `budgets` has the part of each started arm. `watched` has the watchdog of each arm
-    under way. `earlier` knows the runs of other experiments. `restart_points` has those of earlier attempts, by
-    run, if the experiment is resumed, and `datasets` are rows that were loaded already. `stopping` says why running
-    arms are ended, if one of them failed and `fail_fast` is set; `down` why they have failed, if a service that
-    they need stays down. `progress` is how far the runs have come, `steering`
-    has the requests from outside.
+    `runs_on_file` is the number of runs with scores that the ledger of looks has of it. `repeated` has the arms
+    reported as repetitions of earlier runs, each with its earlier experiment. `audited` counts the differing
+    checks of the audit of each experiment with reusable runs. `budget` has the limits, None without any; `budgets`
+    has the part of each started arm, `unpaid` why runs that the budget doesn't pay for may only be reused.
+    `watched` has the watchdog of each arm under way. `earlier` knows the runs of other experiments.
+    `restart_points` has those of earlier attempts, by run, if the experiment is resumed, and `datasets` are rows
+    that were loaded already. `stopping` says why running arms are ended, if one of them failed and `fail_fast` is
+    set; `down` why they have failed, if a service that they need stays down. `progress` is how far the runs have
+    come, `steering` has the requests from outside.
     """
 
     plan: Plan
@@ -123,6 +124,7 @@ class Session:
     audited: dict[str, int] = attrs.field(factory=dict)
     watched: dict[str, Watchdog] = attrs.field(factory=dict)
     budgets: dict[str, ArmBudget] = attrs.field(factory=dict)
+    unpaid: dict[str, str] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
     budget: ExperimentBudget | None = None
     log_store: LogStore | None = None
