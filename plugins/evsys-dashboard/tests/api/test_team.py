@@ -1,10 +1,13 @@
 """A team's server: keys grant what they say, in their project alone, and browsers sign in without giving their key away."""
 
 import asyncio
+import json
 
 import pytest
+from click.testing import CliRunner
 from clients import Client, served
 
+from evsys_cli.main import cli
 from evsys_dashboard.ingest.pieces import Piece, pack
 from evsys_dashboard.push.pusher import Pusher
 from evsys_dashboard.push.server import ServerTarget
@@ -111,6 +114,24 @@ def test_a_key_of_one_project_sees_nothing_of_another(serve, keys, lab):
         )
 
     serve(work)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["history"], ["history", "--runs"], ["show", "one"], ["show", "one", "a-s0"], ["why", "one"], ["next"]],
+)
+def test_commands_on_past_experiments_answer_as_they_do_locally(serve, keys, lab, command):
+    _, text = keys.create(["read", "write"], project="lab")
+    first, second = lab.whole("one"), lab.whole("two", verdict="REFUTED")
+    local = CliRunner().invoke(cli, [*command, "--records", str(lab.project), "--json"])
+    name, *rest = command
+    query = {"runs": "true"} if rest == ["--runs"] else dict(zip(("experiment", "part"), rest, strict=False))
+
+    async def work(client):
+        await asyncio.to_thread(send, client.address, text, first.directory, second.directory)
+        return await as_key(client, text).ask(f"/projects/lab/memory/{name}", params=query)
+
+    assert serve(work) == json.loads(local.stdout.replace(f"{lab.project}/", ""))
 
 
 @pytest.mark.parametrize(

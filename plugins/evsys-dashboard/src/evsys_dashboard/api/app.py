@@ -17,6 +17,7 @@ from evsys_dashboard.api import (
     control,
     experiments,
     knowledge,
+    memory,
     records,
     runs,
     stream,
@@ -56,7 +57,17 @@ def all_endpoints() -> list[Endpoint]:
     """Every endpoint of the server."""
     return [
         each
-        for room in (experiments, runs, comparison, control, knowledge, stream, records, administration)
+        for room in (
+            experiments,
+            runs,
+            comparison,
+            control,
+            knowledge,
+            memory,
+            stream,
+            records,
+            administration,
+        )
         for each in room.endpoints.all()
     ]
 
