@@ -15,7 +15,7 @@ from evsys_record.experiment_names import experiment_called
 from evsys_record.history import Question, ask, moment_of
 from evsys_record.index import Index
 from evsys_record.result_trees import result_tree
-from evsys_record.shown import compact, shown
+from evsys_record.show import compact, show_experiment
 from evsys_runtime.commands import compact_json
 from evsys_runtime.experiment.insight.next_steps import next_steps
 from evsys_runtime.experiment.insight.why import explain
@@ -89,7 +89,7 @@ async def show(call: Call, query: ExperimentQuestion) -> web.StreamResponse:
     """An experiment, or a run of it, as `evsys show --json` prints it."""
 
     def answer(index: Index) -> Any:
-        found = shown(index, experiment_called(query.experiment, index), query.part)
+        found = show_experiment(index, experiment_called(query.experiment, index), query.part)
         return compact(found) if query.part is None else found
 
     return await _answer(call, answer)
