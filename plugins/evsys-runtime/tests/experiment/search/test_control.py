@@ -238,7 +238,7 @@ def test_a_win_or_loss_within_the_noise_is_inconclusive(share, outcome):
     assert without.comparisons[0].outcome in ("win", "loss")
     conclusion = conclude(QUESTION, results, noise=noise_floor(QUESTION, results))
     assert conclusion.comparisons[0].outcome == outcome
-    assert ("no more than noise" in conclusion.comparisons[0].reason) == (outcome == "inconclusive")
+    assert ("within the noise" in conclusion.comparisons[0].reason) == (outcome == "inconclusive")
 
 
 def test_a_win_within_the_noise_says_so_and_what_would_settle_it():
