@@ -42,7 +42,7 @@ def test_complexity_counts_decisions(source: str, number: int):
 
 
 @pytest.mark.parametrize(
-    "name", ["told", "_said", "asked", "of_arm", "as_rows", "taken_up", "in_flight", "why"]
+    "name", ["told", "_said", "asked", "taken_up", "so_far", "made_again", "_used_by", "of", "why"]
 )
 def test_a_name_that_says_when_something_happened_is_found(name: str):
     assert is_participle_name(name)
@@ -50,7 +50,20 @@ def test_a_name_that_says_when_something_happened_is_found(name: str):
 
 @pytest.mark.parametrize(
     "name",
-    ["format_error", "seed", "set_up", "kept_rows", "is_known", "on_step_end", "embed", "read", "from_rows"],
+    [
+        *(
+            "format_error",
+            "seed",
+            "set_up",
+            "kept_rows",
+            "is_known",
+            "on_step_end",
+            "embed",
+            "read",
+            "from_rows",
+        ),
+        *("as_json", "in_flight", "padded"),
+    ],
 )
 def test_a_noun_a_verb_or_a_predicate_is_passed(name: str):
     assert not is_participle_name(name)

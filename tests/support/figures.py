@@ -21,15 +21,25 @@ LONGEST_FUNCTION = 50
 HIGHEST_COMPLEXITY = 20
 SMALL_MODULE = 80
 
+# Names of functions and modules say what they do or what they hold: verbs and nouns. A name counts if no word of it is
+# either, and so only says that or when something happened: `told`, `said`, `taken_up`, `so_far`.
+#
+# Not counted: methods, which are read with their object (`slot.used(tokens)`); functions inside functions; and names of
+# changed copies of an argument, as Python's own `sorted` and `reversed` (`_LIKE_SORTED`).
 _PARTICIPLES = set(
     "begun born bought brought broken built caught chosen come cut done drawn driven fallen felt found given gone grown heard "
     "held hidden kept known laid led left lost made meant met paid put read run said seen sent set shown shut spent "
     "split spoken stood stored sworn taken thought told torn understood won worn written".split()
 ) - set("cut put read run set shut split".split())  # these are verbs first
 _NO_PARTICIPLES = set("bed embed exceed feed indeed need proceed red seed shed speed succeed".split())
-_LEADING = set("after as at before how in of until what when where whether which while who why".split())
-_TRAILING = set(
-    "again ahead anew away back by far for from here in of off on out over there to up with".split()
+_WITHOUT_NOUN = set(
+    "after again ahead anew as at away back before below beside by far for from here how in into least most no not of off "
+    "on once out over so then there together until up what when where whether which while who why with".split()
+)
+_LIKE_SORTED = set(
+    "averaged bounded centred clipped combined converted copied encoded escaped expanded filtered flipped folded formatted fused "
+    "hashed indented joined masked merged mixed normalized ordered oriented padded permuted ranked redacted rendered renamed "
+    "replaced rounded scaled scattered shaped shortened stacked summed thinned unweighted weighted widened".split()
 )
 _IS_NO = re.compile(r"(?<![Tt]here )(?<![Tt]hat )\b(?:is|are) no\b(?! (?:longer|more|less|fewer|other)\b)")
 
@@ -149,12 +159,15 @@ def module_name(path: Path, dist: Distribution) -> str:
 
 
 def is_participle_name(name: str) -> bool:
-    """Whether a name is a bare participle or a phrase with a preposition, and so no noun, verb or predicate."""
+    """True for a name without a noun or a verb, see `_PARTICIPLES`."""
     words = name.strip("_").split("_")
-    participle = words[0] in _PARTICIPLES or (words[0].endswith("ed") and words[0] not in _NO_PARTICIPLES)
-    if len(words) == 1:
-        return participle or words[0] in _LEADING
-    return words[0] in _LEADING or (participle and words[-1] in _TRAILING)
+    if len(words) == 1 and words[0] in _LIKE_SORTED:
+        return False
+    return all(word in _WITHOUT_NOUN or _is_participle(word) for word in words)
+
+
+def _is_participle(word: str) -> bool:
+    return word in _PARTICIPLES or (word.endswith("ed") and word not in _NO_PARTICIPLES)
 
 
 def figures() -> dict[str, Figure]:
@@ -200,7 +213,7 @@ def figures() -> dict[str, Figure]:
         ),
         "is-no": Figure('"X is no Y" in messages', lambda: _is_no(everything), at_most=0),
         "participles": Figure(
-            "functions, classes and modules named by a participle or a phrase",
+            "functions and modules named by participles and prepositions alone",
             lambda: _participles(everything),
             at_most=29,
         ),
@@ -336,18 +349,21 @@ def _participles(paths: Iterable[Path]) -> list[str]:
     for path in paths:
         found += [
             _place(path, node.lineno, node.name)
-            for node in ast.walk(tree(path))
-            if isinstance(node, Function | ast.ClassDef)
-            and not node.name.startswith("__")
-            and not _is_property(node)
-            and is_participle_name(node.name)
+            for node in _own_functions(tree(path))
+            if not node.name.startswith("__") and is_participle_name(node.name)
         ]
     return found
 
 
-def _is_property(node: Function | ast.ClassDef) -> bool:
-    """Whether a name is read as an adjective: `run.failed`."""
-    return any(ast.unparse(one).endswith("property") for one in node.decorator_list)
+def _own_functions(module: ast.Module) -> Iterator[Function]:
+    """The functions of a module itself, in its `if` and `try` statements too."""
+    waiting: list[ast.AST] = list(module.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Function):
+            yield node
+        elif not isinstance(node, ast.ClassDef):
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _one_importer(

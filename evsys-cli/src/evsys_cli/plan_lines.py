@@ -45,7 +45,7 @@ def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
     columns = ("runs", "rows", "steps", "tokens", "time", "cost")
     yield from table_lines("training, a run", columns, [_arm_row(arm) for arm in found.arms], width=width)
     yield from _second_models(found.arms)
-    yield from _reused(found.arms)
+    yield from _reuse_lines(found.arms)
     yield ""
     if found.scorings:
         columns = ("tasks", "scorings", "rollouts", "tokens", "time", "cost")
@@ -83,7 +83,7 @@ def _second_models(arms: Iterable[PlannedArm]) -> Iterator[str]:
             yield f"  of that, the {role} of {arm.arm}: cost {money_words(amount)}"
 
 
-def _reused(arms: Iterable[PlannedArm]) -> Iterator[str]:
+def _reuse_lines(arms: Iterable[PlannedArm]) -> Iterator[str]:
     """The arms whose runs are on record already."""
     for arm in arms:
         if arm.reused:

@@ -86,7 +86,7 @@ def test_kernel_prints_the_measured_kernels_and_the_fastest(run, tmp_path, monke
 
     monkeypatch.setenv("EVSYS_CACHE", str(tmp_path))
     monkeypatch.setattr(kernels, "candidates", lambda: ("Haswell",))
-    monkeypatch.setattr(kernels, "_measured", {None: 0.02, "Haswell": 0.01}.__getitem__)
+    monkeypatch.setattr(kernels, "_measure", {None: 0.02, "Haswell": 0.01}.__getitem__)
     lines = run("kernel").output.splitlines()
     assert lines[1:3] == ["default  20.0 ms", "Haswell  10.0 ms"]
     assert lines[3].startswith("Later commands use Haswell; noted in ")

@@ -88,7 +88,7 @@ class OptimizerConformance(PluginConformance):
     def test_weight_decay_is_that_of_the_step(self, trial: Trial) -> None:
         """`weight_decay` times the learning rate is the share of the trained weights that a step takes away (AdamW)."""
         before, kept, decayed = (
-            run(_decayed(trial, trained, decay)) for trained, decay in ((0, 0.0), (1, 0.0), (1, 50.0))
+            run(_decay_losses(trial, trained, decay)) for trained, decay in ((0, 0.0), (1, 0.0), (1, 50.0))
         )
         require(
             decayed - kept > 0.1 * (before - kept) > 0,
@@ -156,7 +156,7 @@ async def _fall(trial: Trial, adam: AdamParams, *, coasting: bool) -> float:
         return before - await _loss(client, data)
 
 
-async def _decayed(trial: Trial, trained: int, decay: float) -> float:
+async def _decay_losses(trial: Trial, trained: int, decay: float) -> float:
     """The loss after so many training steps, and one without a gradient that decays the weights."""
     async with trial.client() as client:
         data = toy.datums(client.renderer)

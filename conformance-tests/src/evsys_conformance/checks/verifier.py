@@ -73,7 +73,7 @@ class VerifierConformance(PluginConformance):
             except Exception as exc:
                 breach(
                     f"judging {short_text(text)} it fails: {describe_error(exc)}",
-                    wanted=f"{_GIVES}, whatever a model writes. The task expected {short_text(expected)}: a verifier whose tasks "
+                    wanted=f"{_GIVES}, for any text of a model. The task expected {short_text(expected)}: a verifier whose tasks "
                     f"expect something else says so by {_SAYS}",
                 )
             if isinstance(said, Score | NoScore):

@@ -14,7 +14,7 @@ from evsys.types import TrainingBatch, Usage
 from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.params import DistillationParams
 from evsys_runtime import Band, BaseAlgorithm
-from evsys_runtime.accounting.metering import unmetered
+from evsys_runtime.accounting.metering import without_meter
 from evsys_runtime.training.asking import priced_usage
 from evsys_runtime.training.bands import STEEP
 from evsys_runtime.training.retreat import OTHER_SAMPLES
@@ -179,7 +179,7 @@ class Distillation(BaseAlgorithm):
             AlgorithmError: there is nothing to learn from.
         """
         ctx, config = self.ctx, self.config
-        student = await unmetered(ctx.clients.policy).sampling_client()
+        student = await without_meter(ctx.clients.policy).sampling_client()
         try:
             found = await self.answered(step_idx, student)
             ctx.heartbeat()

@@ -21,7 +21,7 @@ from evsys_algo_distill.answers import Prompt
 from evsys_algo_distill.distillation import Distillation
 from evsys_algo_distill.params import COOKBOOK, DistillationParams
 from evsys_runtime import Band
-from evsys_runtime.accounting.metering import unmetered
+from evsys_runtime.accounting.metering import without_meter
 
 if TYPE_CHECKING:
     from evsys.protocols import Renderer, SamplingClient
@@ -165,7 +165,7 @@ class SDFT(Distillation):
     ) -> tuple[TrainingBatch, SamplingClient, int]:
         """The teacher's preferred tokens at each token of the answers."""
         if self.config.teacher == "ema":
-            client: Any = unmetered(self.ctx.clients.policy)  # validation has seen that it can
+            client: Any = without_meter(self.ctx.clients.policy)  # validation has seen that it can
             teacher = await client.averaged_sampling_client(self.config.ema_alpha)
             try:
                 return await self._learn_from(teacher, answers)

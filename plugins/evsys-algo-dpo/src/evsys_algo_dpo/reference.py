@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from evsys.errors import StoreError
 from evsys.types import Usage
-from evsys_runtime.accounting.metering import unmetered
+from evsys_runtime.accounting.metering import without_meter
 from evsys_runtime.training.asking import priced_usage
 from evsys_runtime.training.roles import role_client
 from evsys_runtime.training.sequences import weighted_sum
@@ -42,7 +42,9 @@ async def ask(
     Returns:
         What it thinks, and what that took.
     """
-    client = unmetered(ctx.clients.policy) if ctx.clients.reference is None else role_client(ctx, "reference")
+    client = (
+        without_meter(ctx.clients.policy) if ctx.clients.reference is None else role_client(ctx, "reference")
+    )
     found: dict[int, Sequence[float]] = {}
     took = Usage()
     for chunk in batched(pairs, pairs_at_once):

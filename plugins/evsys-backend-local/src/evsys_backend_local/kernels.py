@@ -65,7 +65,7 @@ def choose_kernel() -> KernelChoice:
     found: dict[str | None, list[float]] = {kernel: [] for kernel in tried}
     for _ in range(_ROUNDS):  # in turn, so that a busy moment affects all
         for kernel in tried:
-            found[kernel].append(_measured(kernel))
+            found[kernel].append(_measure(kernel))
     seconds = {kernel: min(times) for kernel, times in found.items()}
     fastest = min(tried, key=lambda kernel: seconds[kernel])
     chosen = fastest if seconds[fastest] < _MARGIN * seconds[None] else None
@@ -73,7 +73,7 @@ def choose_kernel() -> KernelChoice:
     return KernelChoice(kernel=chosen, seconds=named, path=keep_kernel(chosen, named))
 
 
-def _measured(kernel: str | None) -> float:
+def _measure(kernel: str | None) -> float:
     """CPU seconds of a process with this kernel for the products of a training micro-batch and of as many decoded tokens."""
     environment = {**os.environ, VARIABLE: kernel or "", "OPENBLAS_NUM_THREADS": "1"}
     try:

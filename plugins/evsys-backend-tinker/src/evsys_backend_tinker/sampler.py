@@ -16,7 +16,7 @@ from evsys_backend_tinker import convert
 from evsys_backend_tinker.pauses import forward_messages
 from evsys_backend_tinker.sdk import GoneError, as_cause, as_future, error_line, is_lost, sampler_id, tinker
 from evsys_backend_tinker.together import Asked, NamedBatch, key_of
-from evsys_backend_tinker.waiting import looked_at
+from evsys_backend_tinker.waiting import ignore_failure
 from evsys_runtime.cancelling import own_task_cancelled
 from evsys_runtime.gathering import Gathering, call_when_cancelled
 
@@ -235,7 +235,7 @@ class TinkerSampler:
             futures = [_start_call(asked, inner) for asked in batch]
         drawing = [asyncio.ensure_future(self._outcome(future, generation)) for future in futures]
         for task in drawing:
-            task.add_done_callback(looked_at)
+            task.add_done_callback(ignore_failure)
         try:
             await self._all_over(drawing, named)
             return [task.exception() or task.result() for task in drawing]

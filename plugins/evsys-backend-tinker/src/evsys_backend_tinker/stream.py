@@ -19,7 +19,7 @@ from evsys.protocols import Log
 from evsys_backend_tinker.daemon import in_daemon_thread
 from evsys_backend_tinker.pauses import forward_messages
 from evsys_backend_tinker.sdk import as_cause, as_future, error_line, is_lost, is_rejected
-from evsys_backend_tinker.waiting import Kind, Waiting, looked_at
+from evsys_backend_tinker.waiting import Kind, Waiting, ignore_failure
 from evsys_runtime.cancelling import own_task_cancelled
 
 __all__ = ["Call", "Stream"]
@@ -120,7 +120,7 @@ class Stream:
             self._start_reopening(self._suspect)
         self._send_waiting()
         task = asyncio.ensure_future(self._outcome(call))
-        task.add_done_callback(looked_at)
+        task.add_done_callback(ignore_failure)
         return task
 
     def saved(self, call: Call) -> None:
@@ -221,7 +221,7 @@ class Stream:
         except Exception as error:  # the client's own checks of a call, before anything is sent
             call.inflight = asyncio.get_running_loop().create_future()
             call.inflight.set_exception(error)
-        call.inflight.add_done_callback(looked_at)
+        call.inflight.add_done_callback(ignore_failure)
         if call.blocking:
             call.inflight.add_done_callback(lambda over: self._lift(call, over))
         call.sent.set()
@@ -327,7 +327,7 @@ class Stream:
         if self.closed is not None:
             return
         self._reopening = asyncio.ensure_future(self._reopen(error))
-        self._reopening.add_done_callback(looked_at)
+        self._reopening.add_done_callback(ignore_failure)
 
     async def _reopen(self, error: Exception) -> None:
         try:
@@ -358,7 +358,7 @@ class Stream:
         self._send_waiting()
         for one in repeated:
             one.repeating = asyncio.ensure_future(self._wait_for_repetition(one))
-            one.repeating.add_done_callback(looked_at)
+            one.repeating.add_done_callback(ignore_failure)
 
     async def _back_off(self) -> None:
         """Let time pass before the model is made again without a call done since: 1, 2, 4 and 8 seconds.

@@ -20,7 +20,7 @@ from evsys_backend_tinker.http_json import JsonApi, UnreachableError
 from evsys_runtime.accounting.breaker import Breaker
 from evsys_runtime.accounting.clock import Clock, SystemClock
 
-__all__ = ["HEALTH", "Kind", "Waiting", "looked_at"]
+__all__ = ["HEALTH", "Kind", "Waiting", "ignore_failure"]
 
 Kind = Literal["connect", "create", "train", "save", "sample", "close"]
 HEALTH = "/api/v1/healthz"
@@ -76,7 +76,9 @@ class Waiting:
     async def _wait_until_done(self, future: asyncio.Future[Any], kind: Kind) -> Any:
         started, word = self.clock.now(), _FIRST_WORD
         deadline = getattr(self.deadlines, kind)
-        future.add_done_callback(looked_at)  # where the wait is given up, no one wants to know how it ended
+        future.add_done_callback(
+            ignore_failure
+        )  # where the wait is given up, no one wants to know how it ended
         while not future.done():
             waited = self.clock.now() - started
             if waited >= deadline:
@@ -176,7 +178,7 @@ class Waiting:
             self.log.warning(event, server=self.api.base_url, **facts)
 
 
-def looked_at(future: asyncio.Future[Any]) -> None:
+def ignore_failure(future: asyncio.Future[Any]) -> None:
     """No one needs to await every call: a failure is raised where it is awaited, and otherwise ignored."""
     if not future.cancelled():
         future.exception()

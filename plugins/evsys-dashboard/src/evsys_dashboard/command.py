@@ -118,7 +118,7 @@ def create(
     as_json: bool,
 ) -> None:
     """Make a key, and print it: this once, since only its hash is kept."""
-    with _opened(database, directory) as store:
+    with _open(database, directory) as store:
         from evsys_dashboard.store.audit import write_audit
         from evsys_dashboard.store.keys import Keys
         from evsys_record import result_tree
@@ -141,7 +141,7 @@ def create(
 @json_option
 def list_keys(*, database: str | None, directory: Path, as_json: bool) -> None:
     """List the keys by their printable parts."""
-    with _opened(database, directory) as store:
+    with _open(database, directory) as store:
         from evsys_dashboard.store.keys import Keys
         from evsys_record.encoding import as_tree
 
@@ -170,7 +170,7 @@ def list_keys(*, database: str | None, directory: Path, as_json: bool) -> None:
 @_directory_option
 def revoke(prefix: str, *, database: str | None, directory: Path) -> None:
     """Revoke the key that begins with PREFIX, and end the browser sessions that began with it."""
-    with _opened(database, directory) as store:
+    with _open(database, directory) as store:
         from evsys_dashboard.store.audit import write_audit
         from evsys_dashboard.store.keys import Keys
 
@@ -189,7 +189,7 @@ def _url(database: str | None, directory: Path) -> str:
     return sqlite_url(make_directory(directory) / "store.sqlite")
 
 
-def _opened(database: str | None, directory: Path) -> Any:
+def _open(database: str | None, directory: Path) -> Any:
     from contextlib import closing
 
     from evsys_dashboard.store.database import Database

@@ -215,13 +215,13 @@ def _label(axes: Axes, metric: str, *, alone: bool) -> None:
 
 def _draw_curve(axes: Axes, curve: Curve, place: int | None, *, bands: bool) -> Any:
     style = ink(place)
-    (line,) = axes.plot(curve.steps, curve.mean, **style, **_dotted(curve.mean))
+    (line,) = axes.plot(curve.steps, curve.mean, **style, **_dot_style(curve.mean))
     if bands and place is not None and curve.repeats > 1:
         axes.fill_between(curve.steps, curve.low, curve.high, color=style["color"], alpha=0.18, linewidth=0)
     return line
 
 
-def _dotted(values: NDArray[np.float64]) -> dict[str, Any]:
+def _dot_style(values: NDArray[np.float64]) -> dict[str, Any]:
     """Points besides the line where there are few, since a line through one, or between gaps, is none."""
     return {"marker": "o", "markersize": 4} if np.isfinite(values).sum() <= 30 else {}
 

@@ -25,7 +25,7 @@ def forgetting(material: Material) -> Iterator[Plot]:
     matrices = _matrices(material.conclusion.get("forgetting"))
     if not matrices:
         return
-    shown = _displayed(matrices, material.best)
+    shown = _select_matrices(matrices, material.best)
     left = f"; {len(shown)} of {len(matrices)} arms" if len(shown) < len(matrices) else ""
     matrices = shown
     widest = max(len(matrix["stages"]) for matrix in matrices) + 1
@@ -43,7 +43,7 @@ def forgetting(material: Material) -> Iterator[Plot]:
     yield Plot(name="forgetting", figure=figure)
 
 
-def _displayed(matrices: Sequence[Mapping[str, Any]], best: Sequence[str]) -> list[Mapping[str, Any]]:
+def _select_matrices(matrices: Sequence[Mapping[str, Any]], best: Sequence[str]) -> list[Mapping[str, Any]]:
     """All, or of many those of the best arms, in their order."""
     first = sorted(matrices, key=lambda each: _rank(str(each.get("arm")), best))[:MOST_PANELS]
     return [each for each in matrices if any(each is one for one in first)]

@@ -66,7 +66,7 @@ def reused_label(experiments: Iterable[str]) -> str:
 def series_marks(series: LookSeries) -> tuple[Mark, ...]:
     """The marks of a conclusion for what its level isn't corrected for."""
     return tuple(
-        _uncorrected(
+        _correction_marks(
             similar=series.similar,
             other_tasks=series.other_tasks,
             unasked=series.unasked,
@@ -77,7 +77,7 @@ def series_marks(series: LookSeries) -> tuple[Mark, ...]:
     )
 
 
-def _uncorrected(
+def _correction_marks(
     *, similar: int, other_tasks: int, unasked: int, elsewhere: int, repeated: int, rebuilt: bool
 ) -> Iterator[Mark]:
     """A mark for each kind of earlier results that a level isn't corrected for."""
@@ -174,7 +174,7 @@ def _looks(past: PastExperiment) -> Iterator[Mark]:
     if past.look is not None and past.look.of > 1:
         place = f"look {past.look.number} of {past.look.of}"
         yield Mark(kind="look", label=place, says=f"it is {place} at its question, which share one level")
-    yield from _uncorrected(
+    yield from _correction_marks(
         similar=past.similar_looks,
         other_tasks=past.looks_on_other_tasks,
         unasked=past.runs_without_a_look,

@@ -9,7 +9,7 @@ from typing import Any
 from evsys.errors import StoreError
 from evsys_record.files import read_json
 
-__all__ = ["RESULT", "checkpoint_inside", "made_in", "read_run_result"]
+__all__ = ["RESULT", "checkpoint_inside", "read_run_result", "run_folder"]
 
 RESULT = "run_result.json"
 
@@ -31,7 +31,7 @@ def read_run_result(folder: Path, *, hint: str | None = None) -> dict[str, Any]:
     return tree
 
 
-def made_in(folder: Path, result: Mapping[str, Any]) -> Path:
+def run_folder(folder: Path, result: Mapping[str, Any]) -> Path:
     """The folder of the run that a result was made in: of a reused one that of the other run, else the run's own.
 
     Args:

@@ -8,7 +8,7 @@ from evsys.errors import ConfigError, StoreError
 from evsys_record.experiment_names import experiment_called, run_called
 from evsys_record.history import runs_of
 from evsys_record.index import Index
-from evsys_record.result_files import checkpoint_inside, made_in, read_run_result
+from evsys_record.result_files import checkpoint_inside, read_run_result, run_folder
 
 __all__ = ["checkpoint_named"]
 
@@ -36,7 +36,7 @@ def _checkpoint_of(folder: Path) -> Path:
     """The folder of a run's selected checkpoint, or of its last one if none was selected."""
     try:
         result = read_run_result(folder)
-        place_of_run = made_in(folder, result)
+        place_of_run = run_folder(folder, result)
     except StoreError as error:
         raise ConfigError(
             f"{folder} has no result: {error.message}", hint="name one of its checkpoints"

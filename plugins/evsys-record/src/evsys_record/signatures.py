@@ -37,7 +37,7 @@ def share_alike(one: Sequence[str], other: Sequence[str]) -> float:
     """
     # Below the rank to which both samples are complete, both have every task.
     limit = min(_complete_to(one), _complete_to(other))
-    first, second = sorted((_below(limit, one), _below(limit, other)), key=len)
+    first, second = sorted((_signatures_below(limit, one), _signatures_below(limit, other)), key=len)
     if not first or len(_bands(first) & _bands(second)) * 4 < len(first):
         return 0.0
     places: dict[tuple[int, str], list[int]] = {}
@@ -57,7 +57,7 @@ def _complete_to(signatures: Sequence[str]) -> str:
     return "g" if len(signatures) < SIGNATURES else signatures[-1][:RANK_DIGITS]
 
 
-def _below(limit: str, signatures: Sequence[str]) -> list[_Signature]:
+def _signatures_below(limit: str, signatures: Sequence[str]) -> list[_Signature]:
     starts = range(RANK_DIGITS, RANK_DIGITS + 2 * MINIMA, 2)
     return [tuple(each[at : at + 2] for at in starts) for each in signatures if each[:RANK_DIGITS] < limit]
 

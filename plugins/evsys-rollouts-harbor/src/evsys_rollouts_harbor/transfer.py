@@ -43,11 +43,11 @@ def unpack(stream: IO[bytes], target: Path, name: str, *, most: int) -> None:
                 shutil.copyfileobj(content, file)
             return
         target.mkdir(parents=True, exist_ok=True)
-        for member in _with(first, archive):
+        for member in _members(first, archive):
             _extract(archive, member, target)
 
 
-def _with(first: tarfile.TarInfo | None, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+def _members(first: tarfile.TarInfo | None, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     member = first
     while member is not None:
         yield member

@@ -35,7 +35,7 @@ def use_kernel(experiment: Path | None = None) -> None:
     """
     if VARIABLE in os.environ or "numpy" in sys.modules:
         return
-    kernel = _measured() if experiment is None else _recorded(experiment)
+    kernel = _measure_kernel() if experiment is None else _read_kernel(experiment)
     if kernel is not None:
         os.environ[VARIABLE] = kernel
 
@@ -68,7 +68,7 @@ def _cpu() -> Iterator[str]:
     yield platform.processor()
 
 
-def _measured() -> str | None:
+def _measure_kernel() -> str | None:
     """The kernel measured on this machine with this numpy; None if none was, or OpenBLAS's own choice is the fastest."""
     found = _read(cache_root() / _NAME)
     if any(found.get(key) != value for key, value in this_machine().items()):
@@ -77,7 +77,7 @@ def _measured() -> str | None:
     return kernel if isinstance(kernel, str) else None
 
 
-def _recorded(experiment: Path) -> str | None:
+def _read_kernel(experiment: Path) -> str | None:
     environment: Any = _read(experiment / "experiment.json")
     for key in ("provenance", "environment", VARIABLE):
         environment = environment.get(key) if isinstance(environment, dict) else None

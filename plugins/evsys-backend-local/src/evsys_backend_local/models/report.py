@@ -189,7 +189,6 @@ def _layout(path: Path) -> str:
 
 
 def _of_path(name: str, path: Path) -> ModelReport:
-    folder = path if path.is_dir() else path.parent
     problems: list[str] = []
     notes: list[str] = []
     header: ModelHeader | None = None
@@ -216,19 +215,7 @@ def _of_path(name: str, path: Path) -> ModelReport:
         require_supported_size(header.shape, str(path))
     except EvsysError as error:
         problems.append(str(error))
-    if not path.is_file():
-        tokenizer, template = _text_side(folder, problems, notes)
-    elif (folder / "tokenizer.json").is_file():
-        tokenizer, template = _text_side(folder, problems, notes)
-        notes.append(
-            f"model.name takes the folder of this file: {folder}, with tokenizer.json and this file alone"
-        )
-    else:
-        tokenizer, template = _text_inside(file, problems, notes)
-        if not problems:
-            notes.append(
-                f"`evsys models fetch NAME --from-file {path}` makes it a model that model.name can name"
-            )
+    tokenizer, template = _text_of(path, file, problems, notes)
     return ModelReport(
         name=name,
         layout=layout,
@@ -241,6 +228,27 @@ def _of_path(name: str, path: Path) -> ModelReport:
         problems=tuple(problems),
         notes=tuple(notes),
     )
+
+
+def _text_of(
+    path: Path, file: GgufFile | None, problems: list[str], notes: list[str]
+) -> tuple[str | None, bool]:
+    """The tokenizer and the chat template: those of the folder, or those inside a GGUF file without a folder's."""
+    folder = path if path.is_dir() else path.parent
+    if not path.is_file():
+        text = _text_side(folder, problems, notes)
+    elif (folder / "tokenizer.json").is_file():
+        text = _text_side(folder, problems, notes)
+        notes.append(
+            f"model.name takes the folder of this file: {folder}, with tokenizer.json and this file alone"
+        )
+    else:
+        text = _text_inside(file, problems, notes)
+        if not problems:
+            notes.append(
+                f"`evsys models fetch NAME --from-file {path}` makes it a model that model.name can name"
+            )
+    return text
 
 
 def _text_side(folder: Path, problems: list[str], notes: list[str]) -> tuple[str | None, bool]:

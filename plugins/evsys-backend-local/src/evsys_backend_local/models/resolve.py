@@ -90,7 +90,7 @@ def _signature(path: Path) -> tuple[str, int, int]:
     return path.name, status.st_mtime_ns, status.st_size
 
 
-def _looked_at(model: ModelSpec) -> tuple[ModelShape, list[str]]:
+def _examine_base(model: ModelSpec) -> tuple[ModelShape, list[str]]:
     """Sizes of a base model, and what is wrong with its files, from their headers alone.
 
     Raises:
@@ -116,7 +116,7 @@ def model_problems(model: ModelSpec) -> Iterable[str | Problem]:
     """The problems of a model spec that this machine can find without loading weights."""
     problems: list[str | Problem] = []
     try:
-        shape, wrong = _looked_at(model)
+        shape, wrong = _examine_base(model)
         problems += wrong
     except ConfigError as error:
         problems += [str(problem) for problem in error.problems]

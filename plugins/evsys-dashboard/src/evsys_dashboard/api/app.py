@@ -151,13 +151,13 @@ def _answers(gate: LocalGate | KeyGate) -> Any:
             gate.refuse_foreign(request)
             response = await handler(request)
         except RefusedError as exc:
-            response = _refused(exc)
+            response = _refusal_response(exc)
         except ConfigError as exc:
-            response = _refused(RefusedError(400, exc.message, hint=exc.hint))
+            response = _refusal_response(RefusedError(400, exc.message, hint=exc.hint))
         except EvsysError as exc:
-            response = _refused(RefusedError(500, exc.message, hint=exc.hint))
+            response = _refusal_response(RefusedError(500, exc.message, hint=exc.hint))
         except web.HTTPException as exc:
-            response = _refused(RefusedError(exc.status, exc.reason))
+            response = _refusal_response(RefusedError(exc.status, exc.reason))
         if not response.prepared:
             response.headers.update(_HEADERS)
         return response
@@ -165,7 +165,7 @@ def _answers(gate: LocalGate | KeyGate) -> Any:
     return answer
 
 
-def _refused(refusal: RefusedError) -> web.Response:
+def _refusal_response(refusal: RefusedError) -> web.Response:
     headers = {"Cache-Control": "no-store"}
     if refusal.retry_after is not None:
         headers["Retry-After"] = str(refusal.retry_after)

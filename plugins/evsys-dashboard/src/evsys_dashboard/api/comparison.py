@@ -264,13 +264,13 @@ def _change(before: float, after: float, lower: bool, *, differ: bool) -> Change
 def _answers(scored: Sequence[_Scored], tasks: set[str]) -> dict[str, list[str]]:
     """The answers to each task, in order, for whether they changed."""
     found: dict[str, list[str]] = {}
-    for _, line in _recorded(scored):
+    for _, line in _recorded_values(scored):
         if line.rollout.task_id in tasks:
             found.setdefault(line.rollout.task_id, []).append(line.rollout.output or "")
     return {task: sorted(answers) for task, answers in found.items()}
 
 
-def _recorded(scored: Sequence[_Scored]) -> Iterator[tuple[Run, Any]]:
+def _recorded_values(scored: Sequence[_Scored]) -> Iterator[tuple[Run, Any]]:
     """The rollouts of some evaluations."""
     for each in scored:
         for line in each.run.rollouts(each.phase):
@@ -280,7 +280,7 @@ def _recorded(scored: Sequence[_Scored]) -> Iterator[tuple[Run, Any]]:
 
 def _rollouts_of(runs: Sequence[Run], query: TaskQuestion) -> Iterator[Mapping[str, Any]]:
     scored = _last_evaluations(runs).get(query.benchmark, ())
-    for run, line in _recorded(scored):
+    for run, line in _recorded_values(scored):
         if line.rollout.task_id == query.task:
             yield {"run": run.id, "step": line.step, "rollout": as_tree(line.rollout)}
 

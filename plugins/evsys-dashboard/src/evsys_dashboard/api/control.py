@@ -12,7 +12,7 @@ from evsys.errors import EvsysError
 from evsys_dashboard.api.endpoints import Call, Endpoints
 from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.api.service import experiment_row
-from evsys_record.control import Control
+from evsys_record import Control
 
 __all__ = ["endpoints"]
 

@@ -79,10 +79,10 @@ class Endpoints:
 
     def all(self) -> list[Endpoint]:
         """Each of them, as its annotations describe it."""
-        return [_described(*found) for found in self._found]
+        return [_endpoint_of(*found) for found in self._found]
 
 
-def _described(
+def _endpoint_of(
     method: Method, path: str, scope: Scope | None, function: Callable[..., Awaitable[Any]]
 ) -> Endpoint:
     hints = typing.get_type_hints(function, localns={"web": _Web})

@@ -115,15 +115,17 @@ def _reference(cls: type, schemas: dict[str, Any], *, answered: bool) -> dict[st
         for name, part in parts.items():
             if answered and "properties" in part:
                 part["required"] = list(part["properties"])
-            schemas[name] = _moved(part)
+            schemas[name] = _move_references(part)
     return {"$ref": f"#/components/schemas/{cls.__name__}"}
 
 
-def _moved(tree: Any) -> Any:
+def _move_references(tree: Any) -> Any:
     """A schema with its references to where the components are."""
     if isinstance(tree, dict):
         return {
-            key: value.replace("#/$defs/", "#/components/schemas/") if key == "$ref" else _moved(value)
+            key: value.replace("#/$defs/", "#/components/schemas/")
+            if key == "$ref"
+            else _move_references(value)
             for key, value in tree.items()
         }
-    return [_moved(value) for value in tree] if isinstance(tree, list) else tree
+    return [_move_references(value) for value in tree] if isinstance(tree, list) else tree

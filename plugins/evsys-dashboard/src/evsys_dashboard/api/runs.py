@@ -182,7 +182,7 @@ async def rollouts(call: Call, query: RolloutsQuestion) -> Rollouts:
     def find(connection: sa.Connection) -> Rollouts:
         owner = experiment_row(connection, call["project"], call["experiment"])
         row = run_row(connection, owner["id"], call["run"])
-        chosen = [rollout.c.run_id == row["id"], *_chosen(query), *_live(row["attempts"])]
+        chosen = [rollout.c.run_id == row["id"], *_filters_of(query), *_live(row["attempts"])]
         total = connection.execute(
             sa.select(sa.func.count()).select_from(rollout).where(*chosen)
         ).scalar_one()
@@ -305,7 +305,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _chosen(query: RolloutsQuestion) -> Iterator[sa.ColumnElement[bool]]:
+def _filters_of(query: RolloutsQuestion) -> Iterator[sa.ColumnElement[bool]]:
     yield rollout.c.phase == query.phase
     for column, value in (("benchmark", query.benchmark), ("task", query.task)):
         if value is not None:
@@ -356,7 +356,7 @@ def _log_lines(path: Path, query: LinesQuestion) -> LogLines:
             data = stream.read(_MOST_BYTES)
             if b"\n" not in data:
                 data += stream.readline(_LONGEST_LINE)
-            found = list(_parsed(data, start))[: query.limit]
+            found = list(_parse_lines(data, start))[: query.limit]
             end = start + data.rfind(b"\n") + 1
             if len(found) == query.limit:
                 end = found[-1][1]
@@ -368,13 +368,13 @@ def _log_lines(path: Path, query: LinesQuestion) -> LogLines:
             if start:  # in the middle of a line
                 skipped = data.find(b"\n") + 1
                 start, data = start + skipped, data[skipped:]
-            found = list(_parsed(data, start))[-query.limit :]
+            found = list(_parse_lines(data, start))[-query.limit :]
             end = start + data.rfind(b"\n") + 1
     lines = tuple(line for line, _ in found)
     return LogLines(lines=lines, cursor=end, before=lines[0].place if lines else start)
 
 
-def _parsed(data: bytes, start: int) -> Iterator[tuple[LogLine, int]]:
+def _parse_lines(data: bytes, start: int) -> Iterator[tuple[LogLine, int]]:
     """Each line with its end; one that isn't JSON as a text."""
     for place, line in whole_lines(data):
         try:

@@ -83,11 +83,11 @@ def rollout_row(line: bytes) -> dict[str, Any] | None:
         "task": clean(str(rollout.get("task_id"))),
         "sample": sample if _whole(sample, 2**31) else 0,
         "score": _float(value) if isinstance(value, int | float) else None,
-        "facts": json.dumps(_shown(rollout, score)),
+        "facts": json.dumps(_display_columns(rollout, score)),
     }
 
 
-def _shown(rollout: Mapping[str, Any], score: Mapping[str, Any]) -> dict[str, Any]:
+def _display_columns(rollout: Mapping[str, Any], score: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a rollout that only tables need."""
     texts = {"output": rollout.get("output"), "error": rollout.get("error"), "reason": score.get("reason")}
     return {

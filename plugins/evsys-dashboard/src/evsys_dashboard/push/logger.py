@@ -84,10 +84,10 @@ class EvsysLogger:
         why = self._sender.failure
         size = self._pusher.files.missing()
         raise StoreError(
-            f"{_shown(size)} of the record are not sent ({'the server is slow' if why is None else why.message})",
+            f"{_short(size)} of the record are not sent ({'the server is slow' if why is None else why.message})",
             hint=f"send them with: {later}",
         )
 
 
-def _shown(size: int) -> str:
+def _short(size: int) -> str:
     return f"{size / 1024:.0f} KiB" if size >= 1024 else f"{size} bytes"

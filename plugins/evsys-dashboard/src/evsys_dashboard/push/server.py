@@ -63,11 +63,11 @@ class ServerTarget:
 
     def held(self, experiment: str) -> Sequence[Held]:
         """The part it has of each file of an experiment."""
-        return _held(self._ask("GET", self._of(experiment, "files")))
+        return _held_parts(self._ask("GET", self._of(experiment, "files")))
 
     def take(self, experiment: str, pieces: Sequence[Piece]) -> Sequence[Held]:
         """Send it a batch."""
-        return _held(self._ask("POST", self._of(experiment, "batch"), pack(pieces)))
+        return _held_parts(self._ask("POST", self._of(experiment, "batch"), pack(pieces)))
 
     def close(self) -> None:
         """Close the connection. Safe to call twice."""
@@ -116,7 +116,7 @@ class ServerTarget:
         return http.client.HTTPConnection(self._netloc, timeout=_SECONDS)
 
 
-def _held(answer: Any) -> list[Held]:
+def _held_parts(answer: Any) -> list[Held]:
     return [Held(file=each["file"], size=each["size"], digest=each["digest"]) for each in answer["files"]]
 
 

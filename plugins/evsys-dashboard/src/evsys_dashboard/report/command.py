@@ -6,9 +6,15 @@ from pathlib import Path
 
 import click
 
-from evsys_runtime.command_records import CountedFromTheEnd, experiment_names, records_folder, records_option
-from evsys_runtime.commands import json_option, print_json
-from evsys_runtime.terminal import echo
+from evsys_runtime import (
+    CountedFromTheEnd,
+    echo,
+    experiment_names,
+    json_option,
+    print_json,
+    records_folder,
+    records_option,
+)
 
 __all__ = ["report"]
 
@@ -41,8 +47,8 @@ def report(experiment: str, *, output: Path, rollouts: int, records: Path | None
 
     from evsys_dashboard.report.answers import answers_of
     from evsys_dashboard.report.page import page
+    from evsys_record import write_atomic
     from evsys_record.experiment_names import experiment_called, folder_called
-    from evsys_record.files import write_atomic
     from evsys_record.index import Index
 
     place = folder_called(experiment)

@@ -94,7 +94,7 @@ class HeldRecords:
                 .where(project.c.name == project_name, experiment.c.name == name)
             )
             found = connection.execute(query).mappings().all()
-            written = _written(folder)
+            written = _previous_parts(folder)
             current = {row["path"]: [row["generation"], row["size"]] for row in found}
             if current != written:
                 make_directory(folder)
@@ -105,7 +105,7 @@ class HeldRecords:
         return folder
 
 
-def _written(folder: Path) -> dict[str, list[int]]:
+def _previous_parts(folder: Path) -> dict[str, list[int]]:
     """The generation and size of each file as written before; nothing if unknown."""
     try:
         found = json.loads((folder / _WRITTEN).read_bytes())

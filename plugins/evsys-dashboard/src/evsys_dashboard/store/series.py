@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evsys_dashboard.ingest.lines import Point
     from evsys_dashboard.store.database import Database
 
-__all__ = ["append_points", "unpacked"]
+__all__ = ["append_points", "unpack"]
 
 BLOCK = 512
 """Points of a complete block."""
@@ -50,7 +50,7 @@ def append_points(
         if before is not None and before.points < BLOCK:
             removed.append({"series_id": row["id"], "number": before.number})
         added += _blocks(row["id"], before, ours)
-        changed.append(_described(row, ours))
+        changed.append(_columns_of(row, ours))
     database.delete(connection, block, removed)
     database.insert(connection, block, added)
     database.update(connection, series, changed)
@@ -90,7 +90,7 @@ def _blocks(series_id: int, before: _Open | None, points: Sequence[Point]) -> It
     steps, values = array("q"), array("d")
     if before is not None:
         if before.points < BLOCK:
-            attempt, (steps, values) = before.attempt, unpacked(before.data)
+            attempt, (steps, values) = before.attempt, unpack(before.data)
         else:
             number += 1
     for point in points:
@@ -120,7 +120,7 @@ def _row(
     }
 
 
-def unpacked(data: bytes) -> tuple[array[int], array[float]]:
+def unpack(data: bytes) -> tuple[array[int], array[float]]:
     """The steps and the values of a block."""
     steps, values = array("q"), array("d")
     steps.frombytes(data[: len(data) // 2])
@@ -131,7 +131,7 @@ def unpacked(data: bytes) -> tuple[array[int], array[float]]:
     return steps, values
 
 
-def _described(row: sa.RowMapping, points: Sequence[Point]) -> dict[str, Any]:
+def _columns_of(row: sa.RowMapping, points: Sequence[Point]) -> dict[str, Any]:
     """The columns of a series after these points: their number, the last, and the finite extremes."""
     finite = [point.value for point in points if point.value - point.value == 0]
     known = [value for value in (row["low"], row["high"]) if value is not None]

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from evsys.types import Usage
 
-__all__ = ["POLICY", "Account", "Metered", "unmetered"]
+__all__ = ["POLICY", "Account", "Metered", "without_meter"]
 
 POLICY = "policy"
 """The account of what an algorithm asks of the trained model beside the training."""
@@ -53,6 +53,6 @@ class Metered:
         return self._client if self._usage.role == POLICY else self
 
 
-def unmetered[T](client: T) -> T:
+def without_meter[T](client: T) -> T:
     """The trained model, or a snapshot of it, without its meter, for callers who charge what they ask; others as they are."""
     return client.unmetered if isinstance(client, Metered) else client

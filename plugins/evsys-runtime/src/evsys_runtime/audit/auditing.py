@@ -63,7 +63,7 @@ def audit_experiment(folder: Path) -> Audit:
 
 
 def _check_verdict(verdict: Section, evidence: Evidence) -> None:
-    why = _not_concluded(evidence)
+    why = _audit_without_conclusion(evidence)
     if why is not None:
         verdict.unchecked("verdict", why)
     elif not evidence.conclusion:
@@ -74,7 +74,7 @@ def _check_verdict(verdict: Section, evidence: Evidence) -> None:
         _check_conclusion(verdict, evidence)
 
 
-def _not_concluded(evidence: Evidence) -> str | None:
+def _audit_without_conclusion(evidence: Evidence) -> str | None:
     if evidence.facts.get("finished") is None:
         return "the experiment hasn't ended"
     conclusion = evidence.conclusion

@@ -15,8 +15,8 @@ import attrs
 from evsys.errors import EvsysError, StoreError
 from evsys_record.attempts import Attempt, is_superseded, read_live
 from evsys_record.files import read_json
-from evsys_record.result_files import made_in
-from evsys_runtime.audit.findings import ODD_SHAPE, described
+from evsys_record.result_files import run_folder
+from evsys_runtime.audit.findings import ODD_SHAPE, describe
 
 __all__ = ["Evidence", "Run", "Scoring", "read_evidence"]
 
@@ -130,7 +130,7 @@ def read_evidence(folder: Path, *, follow: bool = True) -> Evidence:
         raise
     except ODD_SHAPE as exc:
         raise StoreError(
-            f"a file in {folder} isn't as evsys writes it ({described(exc)})", path=str(folder)
+            f"a file in {folder} isn't as evsys writes it ({describe(exc)})", path=str(folder)
         ) from exc
 
 
@@ -140,7 +140,7 @@ def _read(folder: Path, *, follow: bool) -> Evidence:
     read = cache(lambda source: read_evidence(source, follow=False))
     rollouts: dict[str, Mapping[Hashable, Rewards]] = {}
     for run_id, place in folders.items():
-        source = made_in(place, _optional(place / "run_result.json"))
+        source = run_folder(place, _optional(place / "run_result.json"))
         rollouts[run_id] = _rollouts(place)
         if source != place and follow:
             with suppress(StoreError):  # `check_reuse` has it
@@ -180,7 +180,7 @@ def _run(
     if is_superseded(result, attempts_of(facts)):
         result = {}
     scorings = tuple(_scoring(tree, run_id, rollouts) for tree in result.get("evaluations") or ())
-    source = made_in(place, result)
+    source = run_folder(place, result)
     return attrs.evolve(run, folder=place, made_in=source, facts=facts, result=result, scorings=scorings)
 
 

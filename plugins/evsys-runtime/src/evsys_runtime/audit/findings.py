@@ -11,7 +11,7 @@ import attrs
 from evsys.errors import EvsysError
 from evsys_record.audits import AuditCheck, AuditPart, AuditState
 
-__all__ = ["ODD_SHAPE", "ROUNDING", "Section", "described"]
+__all__ = ["ODD_SHAPE", "ROUNDING", "Section", "describe"]
 
 ODD_SHAPE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors of code that expects another type or shape of a value."""
@@ -84,7 +84,7 @@ class Section:
         except EvsysError:
             raise
         except ODD_SHAPE as exc:
-            self.holds(name, False, f"isn't as evsys writes it ({described(exc)})")
+            self.holds(name, False, f"isn't as evsys writes it ({describe(exc)})")
 
     def _add(
         self,
@@ -110,7 +110,7 @@ class Section:
         )
 
 
-def described(exc: BaseException) -> str:
+def describe(exc: BaseException) -> str:
     """An error in words, which is short whatever value it quotes."""
     return f"{type(exc).__name__}: {exc}"[:200]
 

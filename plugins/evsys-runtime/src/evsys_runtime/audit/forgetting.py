@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from evsys_record.slugs import slug
+from evsys_record import slug
 from evsys_runtime.audit.decision import claim_p
 from evsys_runtime.audit.distributions import t_quantile
 from evsys_runtime.audit.evidence import Evidence, Scoring

@@ -316,7 +316,7 @@ class Arms:
             elif isinstance(given, str) and given in capability:
                 needs.append((capability[given], f"$.algorithm.params.{key}"))
         memo = ("needs", tuple(needs), id(backend.raw))
-        return self._memo(memo, lambda: _not_offered(needs, algorithm, backend))
+        return self._memo(memo, lambda: _missing_capability(needs, algorithm, backend))
 
     def _unusual_options(self, algorithm: _Part | None, model: _Part) -> tuple[str, ...]:
         """Run options in use that a backend may not know what to do with."""
@@ -435,7 +435,9 @@ def _needy_options(config: type | None) -> Iterable[tuple[str, Any, str | Mappin
             yield field.key, field.default, field.metadata["requires"]
 
 
-def _not_offered(needs: Iterable[tuple[str, str]], algorithm: _Part, backend: _Part) -> Iterable[Problem]:
+def _missing_capability(
+    needs: Iterable[tuple[str, str]], algorithm: _Part, backend: _Part
+) -> Iterable[Problem]:
     offered: frozenset[str] = getattr(backend.built, "capabilities", frozenset())
     for capability, path in needs:
         if capability in offered or capability.partition(":")[0] in offered:

@@ -155,10 +155,7 @@ def _plan(
     promised, width = _check_runs(contents)
     judging, search, size = _check_judging(contents, root)
     if not reader.report.problems:
-        check_learned(contents.tree, judging.benchmarks, reader)
-        harnesses = (checks.harness(arm.tree, run) for arm, run in contents.trained)
-        judged = (contents.tree.get("metadata") or {}).get("benchmark")
-        check_harnesses(harnesses, judged, judging.benchmarks, reader, plugins)
+        _check_recipes(contents, judging)
     selection = check_select(
         values.get("select"),
         judging,
@@ -174,9 +171,6 @@ def _plan(
     experiment = _experiment(contents.tree, values, contents.arms, judging)
     planned = _repeat_arms(experiment, contents.arms, promised)
     planned_search = _planned_search(contents, experiment, planned, search, size)
-    resolver = Resolver(registry)
-    for arm, run in contents.trained:
-        resolver.remember("algorithm", run.algorithm, checks.algorithm(arm.tree))
     return Plan(
         document=reader.document,
         experiment=experiment,
@@ -190,8 +184,16 @@ def _plan(
         overrides=overrides,
         concurrent_arms=width,
         tasks=judging.tasks,
-        resolver=resolver,
+        resolver=_resolver(contents),
     )
+
+
+def _resolver(contents: _Contents) -> Resolver:
+    """A resolver with the algorithms that the checks have built."""
+    resolver = Resolver(contents.plugins.registry)
+    for arm, run in contents.trained:
+        resolver.remember("algorithm", run.algorithm, contents.checks.algorithm(arm.tree))
+    return resolver
 
 
 def _read(
@@ -256,6 +258,15 @@ def _check_judging(contents: _Contents, root: Path) -> tuple[Judging, Any, int |
     if values.get("control") is not None and contents.whole:
         check_control(judging, [name for name, _ in named], reader)
     return judging, search, size
+
+
+def _check_recipes(contents: _Contents, judging: Judging) -> None:
+    """Whether the arms and the benchmark entries of a file without other problems go together."""
+    reader, checks = contents.reader, contents.checks
+    check_learned(contents.tree, judging.benchmarks, reader)
+    harnesses = (checks.harness(arm.tree, run) for arm, run in contents.trained)
+    entries = (contents.tree.get("metadata") or {}).get("benchmark")
+    check_harnesses(harnesses, entries, judging.benchmarks, reader, contents.plugins)
 
 
 def _planned_search(

@@ -9,7 +9,7 @@ import attrs
 
 from evsys.errors import boundary
 from evsys.types import NoScore, Policy, Usage
-from evsys_runtime.accounting.metering import unmetered
+from evsys_runtime.accounting.metering import without_meter
 from evsys_runtime.config.engines import auto_engine
 from evsys_runtime.evaluation.agents import HarnessAgent
 from evsys_runtime.evaluation.background_writer import BackgroundWriter
@@ -106,7 +106,7 @@ class TrainingRollouts:
         """
         part = "" if sampling.seed is None else f"/{sampling.seed}"
         policy = Policy(
-            model=PolicyClient(unmetered(snapshot), self._renderer),
+            model=PolicyClient(without_meter(snapshot), self._renderer),
             agent=self._agent,
             verify=self._verify,
             sampling=attrs.evolve(sampling, seed=self._seeds(f"rollouts{part}", step)),
@@ -125,8 +125,8 @@ class TrainingRollouts:
             failed: list[Rollout] = []
             async with closing(self._run(engine, wanted, policy, limits)) as stream:
                 async for found in stream:
-                    rollout = found if attempt == 0 else _tried_again(found, before)
-                    if attempt < self._max_retries and _failed(rollout):
+                    rollout = found if attempt == 0 else _mark_retry(found, before)
+                    if attempt < self._max_retries and _has_failed(rollout):
                         failed.append(rollout)
                     else:
                         yield await self._recorded(step, rollout)
@@ -187,12 +187,12 @@ class TrainingRollouts:
         return self._engines[kind]
 
 
-def _failed(rollout: Rollout) -> bool:
+def _has_failed(rollout: Rollout) -> bool:
     """True where another attempt may have a score. One that hung is likely to hang again, and costs as much."""
     return isinstance(rollout.score, NoScore) and not rollout.timed_out and not rollout.truncated
 
 
-def _tried_again(rollout: Rollout, before: list[Rollout]) -> Rollout:
+def _mark_retry(rollout: Rollout, before: list[Rollout]) -> Rollout:
     """An attempt in place of an earlier one of its task, which is taken from those that wait."""
     place = next(place for place, one in enumerate(before) if one.task_id == rollout.task_id)
     earlier = before.pop(place)

@@ -172,7 +172,7 @@ class RolloutEndpoints:
     def _rollout(self, scope: Mapping[str, str]) -> _Open:
         found = self._open.get(scope["rollout"])
         if found is None:
-            raise _over()
+            raise _gone_error()
         return found
 
     def _record(self, exchange: Exchange) -> None:
@@ -200,7 +200,7 @@ async def rollout_endpoints(
         await endpoints.close()
 
 
-def _over() -> ApiError:
+def _gone_error() -> ApiError:
     return ApiError(404, "there is no such rollout, or it is over", code="rollout_not_found")
 
 
@@ -243,7 +243,7 @@ class _Call:
         """
         rollout, recording = self._rollout, self._rollout.recording
         if rollout.ended.is_set():
-            raise _over()
+            raise _gone_error()
         limit = rollout.context_length
         if limit is not None and len(prompt) >= limit:
             recording.overflowed = True
@@ -264,7 +264,7 @@ class _Call:
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if rollout.ended.is_set() and not (current and current.cancelling()):
-                raise _over() from None
+                raise _gone_error() from None
             raise
         except BackendError as exc:
             recording.lost(self._number, exc)
@@ -276,7 +276,7 @@ class _Call:
         """Put an exchange on record."""
         rollout = self._rollout
         if rollout.ended.is_set() or self._number is None:
-            raise _over()
+            raise _gone_error()
         recording, messages = rollout.recording, exchange.request.messages
         completions = [choice.completion for choice in exchange.choices]
         for completion in completions:

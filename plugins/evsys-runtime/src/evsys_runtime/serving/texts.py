@@ -103,7 +103,7 @@ async def _sample(model: ServedModel, request: TextRequest, prompt: list[int]) -
     client, top = model.sampling_client, request.logprobs
     with of_sampler(client, len(prompt), request.max_tokens, "prompt"):
         if not request.max_tokens:
-            return await _looked_at(client, prompt, top)
+            return await _read_prompt(client, prompt, top)
         told = request.echo and top is not None
         sampling = attrs.evolve(
             request.sampling,
@@ -119,7 +119,7 @@ async def _sample(model: ServedModel, request: TextRequest, prompt: list[int]) -
     return result
 
 
-async def _looked_at(client: SamplingClient, prompt: list[int], top: int | None) -> SampleResult:
+async def _read_prompt(client: SamplingClient, prompt: list[int], top: int | None) -> SampleResult:
     """The model's logprobs of a prompt, which may fill its context, so that nothing can come after it.
 
     The likeliest at its last place are therefore those of a sample that begins there.

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from evsys.types import RunContext
 
-__all__ = ["hold", "holds", "undisturbed"]
+__all__ = ["hold", "holds", "is_undisturbed"]
 
 
 def holds(ctx: RunContext) -> bool:
@@ -14,7 +14,7 @@ def holds(ctx: RunContext) -> bool:
     return ctx.pause is not None and ctx.pause.requested()
 
 
-def undisturbed(ctx: RunContext) -> bool:
+def is_undisturbed(ctx: RunContext) -> bool:
     """Whether the run is asked neither to stop nor to hold."""
     return ctx.stop_requested is None and not holds(ctx)
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evsys.errors import BudgetExceeded, DataError, EvsysError, PluginContractError, boundary
 from evsys.optional import SupportsMeasure, declared
 from evsys.types import ForwardResult, OptimResult, RunContext, RunResult, Status, TrainingBatch, Usage
-from evsys_runtime.accounting.metering import unmetered
+from evsys_runtime.accounting.metering import without_meter
 from evsys_runtime.background import in_background
 from evsys_runtime.cancelling import abandon
 from evsys_runtime.evaluation.failures import is_not_finite
 from evsys_runtime.training.checkpoints import place_of
 from evsys_runtime.training.foreseen import scoring_seconds
 from evsys_runtime.training.health import LossTrend, VanishedGradient, check_batch, check_result
-from evsys_runtime.training.holding import hold, holds, undisturbed
+from evsys_runtime.training.holding import hold, holds, is_undisturbed
 from evsys_runtime.training.loop_progress import LoopProgress
 from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
@@ -306,7 +306,7 @@ class TrainingLoop:
             and declared(ctx.clients.policy, "submits_ahead", False)
             and step < self._limit
             and not ctx.deterministic
-            and undisturbed(ctx)
+            and is_undisturbed(ctx)
             and ctx.budget is None
             and not self._saves(step)
             and not (ctx.evaluate is not None and ctx.evaluate.due(step))
@@ -343,7 +343,7 @@ class TrainingLoop:
         self, batch: TrainingBatch, adam: AdamParams, index: int
     ) -> tuple[ForwardResult, OptimResult]:
         """Queue forward/backward and optimiser, one right behind the other, and wait for both."""
-        client = unmetered(self.ctx.clients.policy)
+        client = without_meter(self.ctx.clients.policy)
         stepping: list[Awaitable[OptimResult]] = []
 
         def submitted() -> None:
@@ -417,7 +417,7 @@ class TrainingLoop:
         if evaluate is None or not evaluate.due(step):
             return
         with boundary("backend", self._backend, self.ctx.run_id):
-            snapshot = await unmetered(self.ctx.clients.policy).sampling_client()
+            snapshot = await without_meter(self.ctx.clients.policy).sampling_client()
         await evaluate.submit(step, snapshot)
         self.ctx.heartbeat()
 

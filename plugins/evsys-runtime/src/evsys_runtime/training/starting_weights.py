@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from evsys import current_registry
 from evsys.errors import boundary
-from evsys_runtime.accounting.metering import unmetered
+from evsys_runtime.accounting.metering import without_meter
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.data.scope import current_scope
 from evsys_runtime.training.checkpoints import find_checkpoint
@@ -38,7 +38,7 @@ class StartingWeights:
         """
         restored = ctx.checkpoints.restored
         if restored is None or restored.step == 0:
-            return cls(await unmetered(ctx.clients.policy).sampling_client())
+            return cls(await without_meter(ctx.clients.policy).sampling_client())
         spec = ctx.config["backend"]
         kind, params = spec["kind"], resolve(spec.get("params") or {})
         backend = current_registry().build("backend", kind, params)

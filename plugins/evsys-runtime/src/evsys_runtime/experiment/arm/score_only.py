@@ -7,7 +7,7 @@ import attrs
 from evsys.errors import RunError
 from evsys.types import RunResult
 from evsys_record.encoding import as_tree
-from evsys_record.result_files import made_in
+from evsys_record.result_files import run_folder
 from evsys_record.run_record import RunRecord
 from evsys_runtime.config.arm_tree import BASE_MODEL
 from evsys_runtime.config.plan import ArmConfig
@@ -35,7 +35,7 @@ def taken_as_trained(session: Session, arm: ArmConfig, taken: RestartPoint) -> R
     result = session.results[arm.weights_of]
     record = session.record.find_run(arm.weights_of)
     if record is not None and result.reused is not None:
-        record = RunRecord(made_in(record.directory, as_tree(result)))
+        record = RunRecord(run_folder(record.directory, as_tree(result)))
     entry = None if record is None else resulting_weights(record, result)
     if entry is None:
         raise RunError(

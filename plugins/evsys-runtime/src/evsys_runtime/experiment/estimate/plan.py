@@ -65,7 +65,7 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         reused: Mapping[str, str] = {}
         if read_rows:
             reused = reused_runs(plan, benchmarks, index, trainings=trainings, warnings=notes)
-        arms = _with_reused(plan, trainings.arms(), reused)
+        arms = _add_reused_runs(plan, trainings.arms(), reused)
         scored = (*benchmarks, *_proofs(plan, benchmarks))
         scorings = [_scoring(plan, benchmark, arms, evidence, reused=reused) for benchmark in scored]
         found = merge_search_arms(plan, arms)
@@ -115,7 +115,7 @@ def _each_run(arms: Sequence[PlannedArm]) -> list[PlannedArm]:
     return [arm for arm in arms for _ in range(arm.made)]
 
 
-def _with_reused(plan: Plan, arms: Sequence[PlannedArm], reused: Mapping[str, str]) -> list[PlannedArm]:
+def _add_reused_runs(plan: Plan, arms: Sequence[PlannedArm], reused: Mapping[str, str]) -> list[PlannedArm]:
     """The arms with the experiments that their runs are taken from."""
     sources: dict[str, list[str]] = {}
     for arm in plan.arms if reused else ():

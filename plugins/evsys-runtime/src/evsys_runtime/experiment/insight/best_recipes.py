@@ -12,7 +12,7 @@ from evsys_record import PastExperiment, PastRun
 from evsys_record.history import runs_of
 from evsys_record.index import Index
 from evsys_record.marks import disqualifying
-from evsys_record.result_files import made_in, read_run_result
+from evsys_record.result_files import read_run_result, run_folder
 from evsys_record.scorings import THROUGH
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, positive
 from evsys_runtime.experiment.insight.costs import TypicalRun
@@ -100,17 +100,17 @@ def _checkpoint(directory: Path, runs: Sequence[PastRun], *, lower: bool) -> Pat
     """The checkpoint of the run with the best score that is still there: the selected one, else the last."""
     scored = [run for run in runs if run.score is not None and run.folder is not None]
     for run in sorted(scored, key=lambda run: (run.score or 0.0) * (1 if lower else -1)):
-        place = _kept(directory / "runs" / str(run.folder), run.selected_checkpoint)
+        place = _saved_path(directory / "runs" / str(run.folder), run.selected_checkpoint)
         if place is not None and place.exists():
             return place
     return None
 
 
-def _kept(folder: Path, selected: str | None) -> Path | None:
+def _saved_path(folder: Path, selected: str | None) -> Path | None:
     """The selected or last checkpoint of a run, where it was made."""
     try:
         result = read_run_result(folder)
         name = selected or (result.get("run") or {}).get("final_checkpoint")
-        return None if name is None else made_in(folder, result) / str(name)
+        return None if name is None else run_folder(folder, result) / str(name)
     except StoreError:
         return None

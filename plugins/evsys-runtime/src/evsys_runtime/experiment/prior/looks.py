@@ -12,6 +12,7 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys.types import ArmResult, Conclusion, LookSeries
+from evsys_record import final_scoring
 from evsys_record.encoding import as_tree, now
 from evsys_record.files import read_json
 from evsys_record.hashing import digest
@@ -21,7 +22,7 @@ from evsys_record.looks import missing_from
 from evsys_record.past_files import set_aside
 from evsys_record.proofs import proof_name
 from evsys_record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
-from evsys_record.scorings import THROUGH, final_scoring
+from evsys_record.scorings import THROUGH
 from evsys_record.user_ledger import user_ledger
 from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ALPHA, ArmConfig

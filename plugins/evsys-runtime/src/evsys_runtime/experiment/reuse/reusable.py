@@ -66,7 +66,7 @@ def find_run(
     for earlier in runs_known_as(index, wanted.identity, own):
         try:
             found = _read(earlier)
-            why = _why_not(index, earlier, found, wanted, audited)
+            why = _refusal(index, earlier, found, wanted, audited)
         except (StoreError, ConfigError) as error:
             why = f"its record can't be read: {error}"
         if why is None:
@@ -90,7 +90,7 @@ def _read(earlier: EarlierRun) -> FoundRun:
     return FoundRun(source=source, result=result, facts=facts)
 
 
-def _why_not(
+def _refusal(
     index: Index, earlier: EarlierRun, found: FoundRun, wanted: WantedRun, audited: dict[str, int]
 ) -> str | None:
     """Why a run with the wanted identity can't be reused; None if it can. The audit is the slowest check, so it comes last."""

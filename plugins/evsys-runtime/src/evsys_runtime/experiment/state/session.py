@@ -70,11 +70,11 @@ def bound_for(
         harness: replaces the run's harness.
     """
     harness = harness or run_harness(plan.registry, arm.run)
-    scored = _scored_on(plan, arm, benchmarks)
+    scored = _entries_of(plan, arm, benchmarks)
     return tuple(with_harness(bound, entry, harness, plan.registry) for entry, bound in scored)
 
 
-def _scored_on(
+def _entries_of(
     plan: Plan, arm: ArmConfig, benchmarks: Sequence[BoundBenchmark]
 ) -> list[tuple[BenchmarkConfig, BoundBenchmark]]:
     entries = zip(plan.experiment.metadata.benchmarks, benchmarks, strict=True)
@@ -160,7 +160,7 @@ class Session:
 
     def scored_on(self, arm: ArmConfig) -> list[tuple[BenchmarkConfig, BoundBenchmark]]:
         """The entries that this arm is scored on, whoever acts, as the file has them and as they are bound."""
-        return _scored_on(self.plan, arm, self.benchmarks)
+        return _entries_of(self.plan, arm, self.benchmarks)
 
     @property
     def concurrent_arms(self) -> int:
