@@ -11,10 +11,9 @@ from aiohttp import web
 
 from evsys_dashboard.api.endpoints import Call, Endpoints
 from evsys_dashboard.api.service import project_version
+from evsys_record import Question, ask, moment_of, result_tree
 from evsys_record.experiment_names import experiment_called
-from evsys_record.history import Question, ask, moment_of
 from evsys_record.index import Index
-from evsys_record.result_trees import result_tree
 from evsys_record.show import compact, show_experiment
 from evsys_runtime.commands import compact_json
 from evsys_runtime.experiment.insight.next_steps import next_steps
