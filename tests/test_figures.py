@@ -106,3 +106,10 @@ def test_a_figure_that_has_reached_its_goal_keeps_it(name: str):
 
 def test_words_are_counted_without_code_comments_and_the_marks_of_tables():
     assert _words("# A page\n\n<!-- no -->\n```python\nx = 1\n```\n\n| two | words |\n| --- | --- |\n") == 4
+
+
+@pytest.mark.parametrize("name", ["folders", "upwards", "circles", "participles", "dashboard"])
+def test_a_figure_that_has_met_its_goal_keeps_it(name: str):
+    figure = figures()[name]
+    counted = figure.count()
+    assert len(counted) <= figure.at_most, counted
