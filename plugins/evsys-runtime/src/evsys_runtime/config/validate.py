@@ -96,15 +96,10 @@ def load_experiment(
         PluginError: nothing is wrong but a plugin.
         DataError: nothing is wrong but a benchmark's file.
     """
-    document = (
-        cfg
-        if isinstance(cfg, Document)
-        else documents.read(cfg)
-        if isinstance(cfg, str | Path)
-        else document_of(cfg)
-    )
-    if benchmark is not None:
-        document = with_benchmark(document, benchmark)
+    if isinstance(cfg, str | Path):
+        cfg = documents.read(cfg)
+    document = cfg if isinstance(cfg, Document) else document_of(cfg)
+    document = document if benchmark is None else with_benchmark(document, benchmark)
     root = find_project_root(document.source) if project_root is None else project_root
     registry = registry if registry is not None else project_registry()
     import_project_code(root, registry)
