@@ -94,10 +94,8 @@ def _correction_marks(
         says = f"{label} came before, on the same tasks: what was chosen by those scores has seen them"
         yield Mark(kind="unasked", label=label, says=says)
     if repeated:
-        label = f"{repeated} run{'s' * (repeated != 1)} repeated from earlier looks"
-        says = (
-            f"{label}, by the scores on each task: a run that was chosen for its scores has no other ones now"
-        )
+        label = f"{repeated} run{'s' * (repeated != 1)} scored as in earlier looks"
+        says = f"{label}, the same on each task: a run that was chosen for its scores has no other ones now"
         yield Mark(kind="repeated_runs", label=label, says=says)
     if elsewhere:
         label = f"{_looks_text(elsewhere)} in other places"

@@ -6,11 +6,13 @@ import asyncio
 import json
 import shutil
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from evsys import use_registry
 from evsys_backend_mock.backend import MockBackend
+from evsys_record import experiment_record
 from evsys_record.files import read_json, write_json
 from evsys_record.history import past_experiment
 from evsys_record.index import Index
@@ -117,6 +119,7 @@ def test_an_experiment_that_is_still_running_or_that_ends_with_a_look_is_none_of
 
 def test_a_run_of_an_earlier_look_that_is_repeated_for_its_scores(project):
     """Renamed tasks in another order, with the record of the first run gone."""
+    project.tasks([(f"t{i:02d}", f"say {'abcdefgh'[i % 8]} for {i}", "abcdefgh"[i % 8]) for i in range(96)])
     first = project.experiment(metadata=METADATA)
     first.run()
     shutil.rmtree(first.record.directory)
@@ -124,7 +127,7 @@ def test_a_run_of_an_earlier_look_that_is_repeated_for_its_scores(project):
         json.loads(line) for line in (project.root / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     project.write("tasks.jsonl", [{**row, "task_id": f"x{i}"} for i, row in enumerate(reversed(rows))])
-    series = marked(project.experiment(metadata=METADATA), "1 run repeated from earlier looks")
+    series = marked(project.experiment(metadata=METADATA), "1 run scored as in earlier looks")
     assert (series.number, series.repeated) == (2, 1)
 
 
@@ -143,6 +146,13 @@ def test_another_folder_for_records_hides_no_look(project, tmp_path_factory, fir
         shutil.rmtree(experiment.record.directory)
 
 
+def name_all_alike(monkeypatch):
+    """Have experiments named as if they began in one second, as by a clock that is set back."""
+    moment = time.gmtime(1_800_000_000)
+    clock = SimpleNamespace(time=time.time, strftime=time.strftime, gmtime=lambda _seconds: moment)
+    monkeypatch.setattr(experiment_record, "time", clock)
+
+
 @pytest.fixture
 def of_a_real_model(monkeypatch, tmp_path):
     monkeypatch.setattr(MockBackend, "simulated", False)
@@ -152,8 +162,7 @@ def of_a_real_model(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("of_a_real_model")
 def test_looks_whose_records_and_ledger_are_gone_or_in_a_copy_of_the_project(project, monkeypatch):
     """Also where a clock that was set back gives the name again."""
-    moment = time.gmtime(1_800_000_000)
-    monkeypatch.setattr("evsys_record.experiment_record.time.gmtime", lambda _seconds: moment)
+    name_all_alike(monkeypatch)
     project.experiment(metadata=METADATA).run()
     shutil.rmtree(project.root / ".evsys")
     series = marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 look in other places")
@@ -220,8 +229,7 @@ def test_scores_that_changed_before_a_repeated_conclusion_are_a_look_of_their_ow
 
 
 def test_the_name_of_a_deleted_experiment_that_took_a_look_is_not_given_again(project, monkeypatch):
-    moment = time.gmtime(1_800_000_000)
-    monkeypatch.setattr("evsys_record.experiment_record.time.gmtime", lambda _seconds: moment)
+    name_all_alike(monkeypatch)
     first = project.experiment(metadata=METADATA)
     first.run()
     shutil.rmtree(first.record.directory)

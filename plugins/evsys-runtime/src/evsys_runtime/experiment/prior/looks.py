@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from evsys_runtime.config.plan import ALPHA, ArmConfig
 from evsys_runtime.data.task_contents import content_hashes
 from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.prior.final_tests import entry_of
+from evsys_runtime.experiment.prior.seed_audit import CHANCE
 from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:
@@ -188,7 +190,7 @@ def _evidence(results: Sequence[ArmResult]) -> str:
 
 
 def _compared_scores(session: Session, entry: str, results: Sequence[ArmResult]) -> tuple[str, ...]:
-    """For each run that is compared with the baseline the digest of its score on each task; none where all are equal, which says nothing."""
+    """For each run that is compared with the baseline the digest of its score on each task; none for scores that two runs may have by chance."""
     tasks = next(one.tasks for one in session.benchmarks if one.name == entry)
     hashes, baseline, found = content_hashes(tasks), session.plan.experiment.metadata.baseline, list[str]()
     for arm in results:
@@ -198,9 +200,16 @@ def _compared_scores(session: Session, entry: str, results: Sequence[ArmResult])
             if scoring is None
             else {hashes.get(task, task): each for task, each in scoring.task_rewards.items()}
         )
-        if len(set(map(str, rewards.values()))) > 1:
+        if _says_something(rewards.values()):
             found.append(digest(sorted(rewards.items())).rpartition(":")[2][:_SCORE_DIGITS])
     return tuple(found)
+
+
+def _says_something(rewards: Iterable[object]) -> bool:
+    """Whether scores hardly come twice by chance: there are enough ways to spread them over the tasks."""
+    counts = Counter(map(str, rewards)).values()
+    ways = math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)
+    return ways >= -math.log(CHANCE)
 
 
 def _under_way(experiments: Path, ledger: LookLedger) -> list[str]:
