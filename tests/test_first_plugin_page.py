@@ -16,7 +16,7 @@ PAGE = ROOT / "docs/tutorial/first-plugin.md"
 
 @pytest.fixture
 def generated(tmp_path: Path) -> Path:
-    write_plugin_package(names_of("verifier", "close-enough"), tmp_path, None)
+    write_plugin_package([names_of("verifier", "close-enough")], tmp_path)
     return tmp_path
 
 

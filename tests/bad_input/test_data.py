@@ -145,8 +145,8 @@ def test_a_table_that_is_damaged_names_its_line(lab, content, said):
 @pytest.mark.parametrize(
     ("options", "arguments"),
     [
-        ({"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}, ("--json",)),
-        ({"PYTHONIOENCODING": "cp1252"}, ("--json",)),
+        ({"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}, ("--json", "--full")),
+        ({"PYTHONIOENCODING": "cp1252"}, ("--json", "--full")),
         ({"PYTHONIOENCODING": "cp1252"}, ()),
     ],
 )
