@@ -1,5 +1,5 @@
-"""A search proposes arms from earlier results. Its state is a function of the history, so that an interrupted search resumes
-where it was. It chooses from the axes of the file's matrix, which it gets as `SearchAxis`.
+"""A search proposes arms from earlier results. Its state is a function of the history, so an interrupted search resumes
+where it left off. It chooses from the axes of the file's matrix, which it gets as `SearchAxis`.
 
 ## In an experiment file
 

@@ -328,7 +328,7 @@ class LogStore(Protocol):
     """A second destination for an experiment's events, in addition to the record, which is always written.
 
     One object takes the records of all runs. Each has `event`, `time`, `experiment`, `run`, `arm`, `repeat`,
-    `attempt` and, by event, more; a store passes over events that it doesn't know. Its exceptions are logged and
+    `attempt` and, by event, more; a store ignores events that it doesn't know. Its exceptions are logged and
     counted, and end nothing.
     """
 
@@ -403,19 +403,19 @@ class Deployer(Protocol):
 class Search(Protocol):
     """Proposes arms from what was tried. Its state is a pure function of the history.
 
-    The history has a mapping for each proposed arm, in that order: `n`, its number; `values`; `status`, which is `running`
-    until it ended; `score`, of which more is better, None where there is none; `steps`; `reason`, why it ended early or has no score;
-    `scores`, pairs of step and score from within its training; `stopped_at`, the step of the score at which it was stopped, None.
+    The history has a mapping for each proposed arm, in order of proposal: `n`, its number; `values`; `status`, which is
+    `running` until the arm ends; `score`, None without one, higher is better; `steps`; `reason`, why it ended early or has
+    no score; `scores`, pairs of step and score from its training; `stopped_at`, the step of the score that stopped it, or None.
 
-    May offer `keep(history, n, step, score) -> bool`, asked at each score from within the training of arm `n`, of whose `scores` it is
-    the last already: False stops the arm. `validate_space(space)`, which gives what is wrong with a space, a text each. `size(space)`,
-    the arms that it proposes at most, None where no one knows.
+    May offer `keep(history, n, step, score) -> bool`, called at each score during the training of arm `n`, when its `scores`
+    already include this one: False stops the arm. `validate_space(space)` returns the problems of a space, one text each.
+    `size(space)` returns the maximum number of arms that it proposes, None if unknown.
     """
 
     def ask(
         self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]
     ) -> Sequence[Mapping[str, Any]]:
-        """The next arms, as mappings of an axis's path to its value; empty when done, or when it has to wait for those that run."""
+        """The next arms, as mappings of an axis's path to its value; empty when done, or while it has to wait for running arms."""
 
 
 class Launcher(Protocol):

@@ -104,7 +104,7 @@ class MlflowLogger(RunLogger):
 
 
 class MlflowStore(LoggerStore):
-    """The log store `mlflow`: what the callback of that name writes, for all runs of an experiment."""
+    """Writes what the callback `mlflow` writes, for all runs of an experiment."""
 
     name: ClassVar[str] = "mlflow"
     logger: ClassVar[type[RunLogger]] = MlflowLogger

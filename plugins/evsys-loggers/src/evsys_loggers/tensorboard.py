@@ -37,7 +37,7 @@ class TensorBoardLogger(RunLogger):
 
 
 class TensorBoardStore(LoggerStore):
-    """The log store `tensorboard`: what the callback of that name writes, for all runs of an experiment."""
+    """Writes what the callback `tensorboard` writes, for all runs of an experiment."""
 
     name: ClassVar[str] = "tensorboard"
     logger: ClassVar[type[RunLogger]] = TensorBoardLogger

@@ -80,7 +80,7 @@ class TrackioLogger(RunLogger):
 
 
 class TrackioStore(LoggerStore):
-    """The log store `trackio`: what the callback of that name writes, for all runs of an experiment."""
+    """Writes what the callback `trackio` writes, for all runs of an experiment."""
 
     name: ClassVar[str] = "trackio"
     logger: ClassVar[type[RunLogger]] = TrackioLogger

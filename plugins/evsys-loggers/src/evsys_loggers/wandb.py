@@ -89,7 +89,7 @@ class WandbLogger(RunLogger):
 
 
 class WandbStore(LoggerStore):
-    """The log store `wandb`: what the callback of that name writes, for all runs of an experiment."""
+    """Writes what the callback `wandb` writes, for all runs of an experiment."""
 
     name: ClassVar[str] = "wandb"
     logger: ClassVar[type[RunLogger]] = WandbLogger

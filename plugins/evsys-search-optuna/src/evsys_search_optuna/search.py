@@ -23,7 +23,7 @@ DRAWS = 1_000
 
 
 class Optuna:
-    """Proposes what a sampler of Optuna makes of the arms so far.
+    """Proposes arms with an Optuna sampler, given the arms so far.
 
     The study is in memory, and made again from the history each time it is asked: nothing else is kept, so an
     interrupted search continues where it was. An arm that failed, or has no score, is the worst one.
@@ -45,7 +45,7 @@ class Optuna:
         population: int | None = option(
             None, "arms of a generation of `cmaes`; by default 4 + 3 ln(axes)", ge=3
         )
-        seed: int = option(0, "what is drawn from", ge=0)
+        seed: int = option(0, "seed of the sampler", ge=0)
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)

@@ -20,7 +20,7 @@ __all__ = ["Asha"]
 
 
 class Asha:
-    """Stops an arm at a rung unless it is among the best of those that came so far (Li et al. 2018, the stopping variant).
+    """Stops an arm at a rung unless it is among the best of those that have reached it so far (Li et al. 2018, the stopping variant).
 
     Rungs lie at `min_steps`, and each `reduction_factor` times further on. At a rung an arm is judged by its first score there, which the
     success metric's entry makes in training (`run_every`): it continues where it is among the best 1/`reduction_factor` of all arms that
@@ -38,14 +38,16 @@ class Asha:
 
         min_steps: int = option(..., "optimiser steps that every arm makes: the first rung", ge=1)
         reduction_factor: int = option(3, "one in this many arms continues from a rung", ge=2)
-        rungs: int | None = option(None, "how many rungs; by default as many as the training reaches", ge=1)
+        rungs: int | None = option(None, "number of rungs; by default as many as the training reaches", ge=1)
         noise_floor: float = option(
-            0.0, "an arm is stopped only where it lacks more than this; how far equal arms fall apart", ge=0
+            0.0,
+            "an arm is stopped only if it trails by more than this, the difference between equal arms",
+            ge=0,
         )
-        sampler: Literal["random", "grid", "sobol"] = option("random", "what proposes the arms")
-        arms: int = option(27, "arms in all; a grid has as many as it has", ge=1)
+        sampler: Literal["random", "grid", "sobol"] = option("random", "how the arms are proposed")
+        arms: int = option(27, "number of arms; ignored for a grid", ge=1)
         points: int = option(5, "values of each range, for a grid", ge=1)
-        seed: int = option(0, "what is drawn from: the arms, or their order in a grid", ge=0)
+        seed: int = option(0, "seed of the arms, or of their order in a grid", ge=0)
 
     def __init__(self, **fields: Any) -> None:
         self.config = config = self.Config(**fields)

@@ -21,7 +21,7 @@ MOST = 100_000
 
 
 class Grid:
-    """Tries every combination of all choices, and of evenly spread values of ranges."""
+    """Tries every combination of the choices and of evenly spaced values of each range."""
 
     name: ClassVar[str] = "grid"
     conformance: ClassVar[Mapping[str, Any]] = {"params": {"points": 2}}
@@ -30,10 +30,10 @@ class Grid:
     class Config:
         """Parameters of `grid`."""
 
-        points: int = option(5, "values of each range, its ends among them", ge=1)
+        points: int = option(5, "values of each range, including both ends", ge=1)
         shuffle: int | None = option(
             None,
-            "what the order is drawn from; by default it is that of the file, the first axis varying slowest",
+            "seed of a random order; by default the order of the file, with the first axis varying slowest",
         )
 
     def __init__(self, **fields: Any) -> None:

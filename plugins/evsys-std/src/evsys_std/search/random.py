@@ -19,7 +19,7 @@ TRIES = 1_000
 
 
 class Random:
-    """Draws each value alone. The better choice over a grid where there are more than two axes (Bergstra & Bengio 2012)."""
+    """Draws each value independently. Better than a grid for more than two axes (Bergstra & Bengio 2012)."""
 
     name: ClassVar[str] = "random"
 
@@ -28,7 +28,7 @@ class Random:
         """Parameters of `random`."""
 
         arms: int = option(20, "arms in all", ge=1)
-        seed: int = option(0, "what is drawn from", ge=0)
+        seed: int = option(0, "seed of the draws", ge=0)
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)

@@ -48,7 +48,7 @@ SPARE = 1_000
 
 
 class Sobol:
-    """Goes along a Sobol sequence: any stretch of it covers the space, in powers of two the most evenly. At most 21 axes.
+    """Follows a Sobol sequence: any part of it covers the space, most evenly in powers of two. At most 21 axes.
 
     The points are shifted by `seed` (a digital shift), which keeps how evenly they lie.
     """
@@ -60,7 +60,7 @@ class Sobol:
         """Parameters of `sobol`."""
 
         arms: int = option(16, "arms in all; powers of two cover the space best", ge=1)
-        seed: int = option(0, "what the shift is drawn from", ge=0)
+        seed: int = option(0, "seed of the shift", ge=0)
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)

@@ -57,7 +57,7 @@ class Mix:
         """Parameters of `mix`."""
 
         sources: tuple[MixSource, ...] = option(..., "list of {path, ratio, transforms}", min_len=1)
-        seed: int | None = option(None, "what is drawn from; without it, from the run's seed")
+        seed: int | None = option(None, "seed of the draws; by default derived from the run's seed")
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)

@@ -30,7 +30,7 @@ class Sample:
 
         n: int | None = option(None, "how many rows to draw", ge=1)
         fraction: float | None = option(None, "share of the rows to draw, above 0 and at most 1", gt=0, le=1)
-        seed: int | None = option(None, "what is drawn from; without it, from the run's seed")
+        seed: int | None = option(None, "seed of the draws; by default derived from the run's seed")
 
     def __init__(self, **fields: Any) -> None:
         self.config = self.Config(**fields)
