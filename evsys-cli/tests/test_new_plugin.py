@@ -97,7 +97,7 @@ def test_what_is_there_is_left_alone(evsys, tmp_path, kept):
     ("arguments", "said"),
     [
         (("data-store", "x"), "unknown kind 'data-store'; did you mean 'data_store'?"),
-        (("widget", "x"), "unknown kind 'widget'; kinds are algorithm, backend"),
+        (("widget", "x"), "unknown kind 'widget'; kinds: algorithm, backend"),
         (("verifier", "MyThing"), "'my-thing' is one"),
         (("verifier", "exact_match"), "evsys-verifiers-std already provides verifier 'exact_match'"),
         (("metric", "pass@k"), "evsys-verifiers-std already provides metric 'pass@k'"),

@@ -242,7 +242,7 @@ def test_the_same_run_under_two_names_is_refused(lab):
 def test_exactly_one_way_of_saying_what_is_run(lab):
     lab.config(text=grid(RATES) + "run: {}\n")
     lab.run().refused(
-        2, r"exactly one of 'run', 'runs' and 'matrix' defines the runs; found 'run' and 'matrix'; keep one"
+        2, r"expected exactly one of 'run', 'runs' and 'matrix'; found 'run' and 'matrix'; keep one"
     )
     lab.config(text="version: 1\nname: x\n")
     lab.run().refused(2, r"found none of them; add a 'run'")

@@ -195,5 +195,5 @@ def test_a_folder_that_is_no_complete_checkpoint_is_named(lab, name, content):
 
 
 def test_models_that_can_not_be_fetched_or_checked_say_what_can(lab):
-    lab.evsys("models", "fetch", "../../x").refused(2, r"no model '\.\./\.\./x' can be fetched; choose among")
+    lab.evsys("models", "fetch", "../../x").refused(2, r"no model '\.\./\.\./x' to fetch; available: ")
     lab.evsys("models", "check", "nope").refused(2, r"model 'nope' is not in the cache")

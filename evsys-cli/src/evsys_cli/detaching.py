@@ -35,7 +35,7 @@ def detach_options[F: Any](function: F) -> F:
 
 
 full_option = click.option(
-    "--full", is_flag=True, help="With --json, the last line has everything instead of a summary."
+    "--full", is_flag=True, help="With --json, print the full result on the last line instead of a summary."
 )
 """Gives a command the option `--full`, and its function the argument `full`."""
 

@@ -117,7 +117,7 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
     },
     "Serve": {
         "dashboard": CommandInfo(
-            "dashboard", "Show experiments in the browser, and keep a team's.", "evsys-dashboard"
+            "dashboard", "Show experiments in the browser, or host a team's.", "evsys-dashboard"
         ),
         "report": CommandInfo("report", "Write an experiment's pages as one HTML file.", "evsys-dashboard"),
         "sync": CommandInfo("sync", "Send records to a team's server.", "evsys-dashboard"),

@@ -328,8 +328,8 @@ def test_documents_fit_their_published_schema_and_only_a_named_run_is_whole(evsy
     ("arguments", "said"),
     [
         (("gooood",), "did you mean 'good'"),
-        (("-9",), "no experiment is number 9 from the end; there are 2 on record"),
-        (("last", "three"), "has no run 'three'; there are one-s0, two-s0"),
+        (("-9",), "there is no experiment -9: only 2 are on record"),
+        (("last", "three"), "has no run 'three'; on record: one-s0, two-s0"),
         (("--jsno", "last"), "No such option"),
     ],
 )

@@ -169,7 +169,7 @@ def test_what_plugins_and_the_project_print_when_they_are_imported_is_not_in_a_r
 def test_it_refuses_an_unknown_kind(evsys):
     outcome = evsys("list", "algorithms")
     assert outcome.code == 2
-    assert "algorithm" in outcome.err
+    assert "unknown kind 'algorithms'; did you mean 'algorithm'?" in outcome.err
 
 
 # --- in a project ----------------------------------------------------------------------------------------------------

@@ -29,6 +29,12 @@ def test_an_unknown_plugin_says_what_is_close(evsys):
     assert "sft" in outcome.err
 
 
+def test_an_unknown_kind_says_what_is_close(evsys):
+    outcome = evsys("schema", "verifierr")
+    assert outcome.code == 2
+    assert "unknown kind 'verifierr'; did you mean 'verifier'?" in outcome.err
+
+
 def test_the_plugins_of_the_project_are_there(evsys, project):
     assert evsys("schema", "metric", "half").json["title"] == "half"
     assert "half" in evsys("schema", "metric").out.splitlines()

@@ -212,9 +212,9 @@ def test_a_failure_is_raised_by_the_next_hook_and_only_once(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"name": "{step}"}, r"there is no \{step\}; there are \{experiment\}, \{run\}"),
+        ({"name": "{step}"}, r"unknown placeholder \{step\}; known: \{experiment\}, \{run\}"),
         ({"name": "{run"}, "name"),
-        ({"name": "{run.x}"}, "there is no"),
+        ({"name": "{run.x}"}, "unknown placeholder"),
         ({"flush_seconds": 0}, "flush_seconds"),
         ({"project": ""}, "project"),
         ({"projekt": "x"}, "projekt"),

@@ -45,10 +45,10 @@ def test_an_experiment_is_found_by_what_it_is_called(index, text, meant):
         ("2026", r"'2026' may be 5 experiments: .*; write more"),
         ("betta", r"there is no experiment 'betta' in .*; did you mean 'beta'"),
         ("lst", r"did you mean 'last'"),
-        ("zzz", r"there is no experiment 'zzz' .*; there are 20260101-123856-trial(, [^ ]+){4}$"),
+        ("zzz", r"there is no experiment 'zzz' in .*; on record: 20260101-123856-trial(, [^ ]+){4}$"),
         ("", r"there is no experiment ''"),
-        ("-5", r"no experiment is number 5 from the end; there are 4 on record"),
-        ("last-9", r"no experiment is number 10 from the end"),
+        ("-5", r"there is no experiment -5: only 4 are on record"),
+        ("last-9", r"there is no experiment -10: only 4 are on record"),
     ],
 )
 def test_what_is_not_there_or_not_one_is_refused_with_what_comes_close(index, text, said):
@@ -59,7 +59,7 @@ def test_what_is_not_there_or_not_one_is_refused_with_what_comes_close(index, te
 def test_where_nothing_is_on_record_that_is_said(past):
     with Index(past.experiments) as index:
         index.refresh()
-        with pytest.raises(ConfigError, match="there is nothing on record yet"):
+        with pytest.raises(ConfigError, match="nothing is on record yet"):
             experiment_called("alpha", index)
         with pytest.raises(
             ConfigError,
@@ -94,7 +94,7 @@ def test_a_run_is_found_by_its_name_or_how_it_begins(text, meant):
         ("a", "'a' may be 2 runs of e: a-s0, a-s1; write more of the name"),
         ("a-s", "may be 2 runs"),
         ("aa-s0", "e has no run 'aa-s0'; did you mean 'a-s0'"),
-        ("zzzz", "e has no run 'zzzz'; there are a-s0, a-s1"),
+        ("zzzz", "e has no run 'zzzz'; on record: a-s0, a-s1"),
     ],
 )
 def test_a_run_that_is_not_there_or_not_one_is_refused(text, said):

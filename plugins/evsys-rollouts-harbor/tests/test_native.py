@@ -232,7 +232,7 @@ def test_a_task_without_a_network_gets_none(scratch, tmp_path):
     ("environment", "said"),
     [
         ("null", "can't run tasks that are folders"),
-        ("moon", "no environment is called 'moon'; there are null, bwrap, Harbor's docker"),
+        ("moon", "no environment is called 'moon'; known: null, bwrap, Harbor's docker"),
         ("no.such:Place", "can't be loaded: ModuleNotFoundError"),
         ("pathlib:Path", "is not a Harbor environment"),
     ],

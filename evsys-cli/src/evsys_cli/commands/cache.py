@@ -34,7 +34,9 @@ def cache() -> None:
 @click.argument("benchmark", required=False)
 @json_option
 def why(record: str, benchmark: str | None, *, as_json: bool) -> None:
-    """Explain what each evaluation of EXPERIMENT or RUN found in the cache and, after a miss, which values differed.
+    """Explain the cache hits and misses of each evaluation.
+
+    For each evaluation of EXPERIMENT or RUN, prints what was found in the cache and, after a miss, which values differed.
 
     EXPERIMENT is a folder, an ID or unique prefix, a unique name, or `last`; RUN is a run's folder, or <experiment>/<run>.
     With BENCHMARK, only the evaluations on that benchmark are explained.

@@ -26,8 +26,10 @@ def _common[F: Callable[..., Any]](function: F) -> F:
     options = (
         json_option,
         records_option,
-        click.option("--by", metavar="NAME", help="Who asks, for the record; by default the user."),
-        click.option("--reason", metavar="TEXT", help="Why, for the record."),
+        click.option(
+            "--by", metavar="NAME", help="Name of the requester, for the record.  [default: the current user]"
+        ),
+        click.option("--reason", metavar="TEXT", help="Reason for the request, for the record."),
     )
     for option in options:
         function = option(function)
@@ -67,7 +69,7 @@ def unpause(experiment: str, arm: str | None, **common: Any) -> None:
 def stop(experiment: str, arm: str | None, **common: Any) -> None:
     """End EXPERIMENT, or one ARM of it, early, and conclude from the results so far.
 
-    A run ends after its current step; its weights are saved and evaluated. Runs that wait do not begin. This is final: to
+    A run ends after its current step; its weights are saved and evaluated. Waiting runs do not start. This is final: to
     interrupt an experiment and resume it later, use Ctrl-C or SIGTERM instead.
     """
     _send(experiment, {"request": "stop", "arm": arm}, **common)
@@ -96,7 +98,7 @@ def extend(
     tokens: int | None,
     **common: Any,
 ) -> None:
-    """Raise limits of the budget of EXPERIMENT by amounts."""
+    """Raise limits of the budget of EXPERIMENT by the given amounts."""
     amounts = {"steps": steps, "seconds": seconds, "money": money, "tokens": tokens}
     _send(experiment, {"request": "extend", **amounts}, **common)
 

@@ -24,9 +24,14 @@ LIMIT_NEAR = 10
 
 
 @click.command()
-@click.option("--status", "statuses", multiple=True, help="completed, partial, failed, crashed, running, ...")
 @click.option(
-    "--outcome", "outcomes", multiple=True, help="supported, refuted, ... or of an arm: win, tie, loss, ..."
+    "--status", "statuses", multiple=True, help="Status: completed, partial, failed, crashed, running, ..."
+)
+@click.option(
+    "--outcome",
+    "outcomes",
+    multiple=True,
+    help="Verdict (supported, refuted, ...), or outcome of an arm (win, tie, loss, ...).",
 )
 @click.option(
     "--tag",
@@ -41,7 +46,9 @@ LIMIT_NEAR = 10
     "--model", "models", multiple=True, help="Base model, with or without its owner; * matches anything."
 )
 @click.option("--since", help="Started after this date or time (UTC), or within the last 30m, 12h, 7d, 2w.")
-@click.option("--text", "words", help="Words, or beginnings of words, that all occur in the record's text.")
+@click.option(
+    "--text", "words", help="Words, or prefixes of words, that must all occur in the record's text."
+)
 @click.option("--parent", metavar="EXPERIMENT", help="Only children of this experiment.")
 @click.option("--runs", is_flag=True, help="List runs instead of experiments.")
 @click.option(
@@ -55,7 +62,9 @@ LIMIT_NEAR = 10
     type=click.IntRange(min=0),
     help=f"Maximum number of results; 0 for no limit.  [default: {LIMIT}, with --near {LIMIT_NEAR}]",
 )
-@click.option("--sort", help="started, finished, name, status, score, effect, ...  [default: started]")
+@click.option(
+    "--sort", help="Sort by started, finished, name, status, score, effect, ...  [default: started]"
+)
 @click.option("--reverse", is_flag=True, help="Reverse the sort order.")
 @records_option
 @json_option

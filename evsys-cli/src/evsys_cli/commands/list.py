@@ -33,11 +33,11 @@ PLUGIN_IS_WRONG = 3
 @json_option
 def list_plugins(kind: str | None, *, check: bool, broken: bool, as_json: bool) -> None:
     """List installed plugins and those of the current project, optionally of one KIND."""
-    from evsys.protocols import KINDS
+    from evsys_cli.plugin_kinds import refuse_unknown_kind
     from evsys_cli.project import project_plugins
 
-    if kind is not None and kind not in KINDS:
-        raise click.UsageError(f"unknown kind {kind!r}; kinds are {', '.join(k for k in KINDS)}")
+    if kind is not None:
+        refuse_unknown_kind(kind)
     known = project_plugins()
     entries = known.registry.entries(kind)
     check = check or broken

@@ -54,9 +54,9 @@ def new_plugin(
     author: str | None,
     as_json: bool,
 ) -> None:
-    """Create a package with a working plugin called NAME of a KIND, such as `verifier` or `transform`.
+    """Create a package with a working plugin NAME of the kind KIND, such as `verifier` or `transform`.
 
-    `evsys schema` lists the kinds. A folder with something in it is left alone, unless `--distribution` and `--add`
+    `evsys schema` lists the kinds. A folder that is not empty is left alone, unless `--distribution` and `--add`
     add plugins to the distribution in it.
     """
     from evsys_cli.scaffold.existing_package import add_plugins, distribution_in
@@ -150,15 +150,10 @@ def _warn_of_later_kind(kind: str) -> None:
 
 def _refuse_spelling(kind: str, name: str) -> None:
     """Refuse an unknown kind, and a name that a plugin of the kind can't have."""
-    from difflib import get_close_matches
-
-    from evsys.protocols import KINDS
+    from evsys_cli.plugin_kinds import refuse_unknown_kind
     from evsys_cli.scaffold.plugin_names import fault_of_name
 
-    if kind not in KINDS:
-        close = get_close_matches(kind, KINDS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"kinds are {', '.join(KINDS)}"
-        raise click.UsageError(f"unknown kind {kind!r}; {hint}")
+    refuse_unknown_kind(kind)
     fault = fault_of_name(kind, name)
     if fault is not None:
         raise click.UsageError(fault)

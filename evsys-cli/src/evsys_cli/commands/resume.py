@@ -69,8 +69,8 @@ def resume(
     Complete runs are kept. Others resume from their last checkpoint; runs that finished training are only evaluated. Nothing
     that affects the results may have changed since, except with --fork.
 
-    EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the one before.
-    The exit codes are those of `evsys run`; it is also 0 if there is nothing to do.
+    EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the second to last.
+    The exit codes are those of `evsys run`, and 0 if there is nothing to do.
     """
     if detach:
         return start_detached(as_json=as_json)

@@ -50,7 +50,7 @@ def run(
 
     The record goes to `.evsys/experiments/` in the project. Exit codes: 0 done (a refuted hypothesis is a result), 1 a
     run or an evaluation failed or the result is invalid, 2 the config is wrong, 3 a plugin is wrong, 4 the data is
-    wrong, 5 stopped by the budget, 130 interrupted, 128 and its number for another signal. An interrupted run
+    wrong, 5 stopped by the budget, 130 interrupted, 128 + N ended by signal N. An interrupted run
     keeps its results so far, with the status `cancelled`; `evsys resume` continues it.
     """
     if resume and dry:

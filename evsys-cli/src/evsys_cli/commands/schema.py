@@ -52,12 +52,13 @@ def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
     there too.
     """
     from evsys.protocols import KINDS
+    from evsys_cli.plugin_kinds import refuse_unknown_kind
 
     if kind is None and not experiment:
         echo("\n".join(KINDS))
         return
-    if kind is not None and kind not in KINDS:
-        raise click.UsageError(f"unknown kind {kind!r}; kinds are {', '.join(KINDS)}")
+    if kind is not None:
+        refuse_unknown_kind(kind)
     from evsys_cli.project import project_plugins
 
     known = project_plugins()

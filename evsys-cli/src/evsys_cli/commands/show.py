@@ -27,7 +27,7 @@ UNREADABLE = 1
 def show(experiment: str, run: str | None, *, verbose: bool, records: Path | None, as_json: bool) -> int:
     """Show EXPERIMENT (hypothesis, outcome, conclusion, scores by arm, failures, cost, files), or one RUN of it.
 
-    EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the one before;
+    EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the second to last;
     EXPERIMENT/RUN also names a run.
     """
     from evsys_record import result_tree

@@ -56,7 +56,7 @@ def sync(
     if not url or not key:
         absent = "EVSYS_API_KEY" if url else "EVSYS_API_URL"
         raise click.UsageError(
-            f"{absent} isn't set: which server, and with which key? Ask its administrator."
+            f"{absent} isn't set; set EVSYS_API_URL and EVSYS_API_KEY to the address and a key of your team's server."
         )
     if experiments and everything:
         raise click.UsageError("EXPERIMENTS and --all exclude each other.")

@@ -36,7 +36,7 @@ class LoggerConfig:
         known = ", ".join(f"{{{word}}}" for word in _WORDS)
         for word in _placeholders(self.name):
             if word not in _WORDS:
-                raise ValueError(f"name: there is no {{{word}}}; there are {known}")
+                raise ValueError(f"name: unknown placeholder {{{word}}}; known: {known}")
 
 
 def _placeholders(template: str) -> list[str]:

@@ -34,8 +34,8 @@ INCOMPLETE = 1
 def plot(*, experiment: str, records: Path | None, out: Path | None, as_json: bool) -> int:
     """Draw the plots of EXPERIMENT: learning curves, arms against the baseline, differences task by task, cost against score.
 
-    EXPERIMENT is a folder, an id or how it begins, a name that one experiment alone has, `last`, or `last-1` for the one before.
-    It need not have ended. If a plot can't be drawn, the others are, and the exit code is 1.
+    EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the second to last.
+    It may still be running. If a plot can't be drawn, the others still are, and the exit code is 1.
     """
     from evsys_plots.draw import draw
 

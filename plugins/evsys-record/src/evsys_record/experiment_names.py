@@ -90,8 +90,8 @@ def _from_the_end(text: str, counted: re.Match[str], folders: Sequence[str]) -> 
             f"there is no {text!r}: no experiment is on record here",
             hint="`evsys run CONFIG` makes one; `--records` names another project",
         )
-    there = f"there {'is' if count == 1 else 'are'} {count} on record"
-    raise ConfigError(f"no experiment is number {place + 1} from the end", hint=there)
+    only = f"only {count} {'is' if count == 1 else 'are'} on record"
+    raise ConfigError(f"there is no experiment -{place + 1}: {only}")
 
 
 def _hint(text: str, known: Sequence[str], called: Sequence[str]) -> str:
@@ -99,4 +99,4 @@ def _hint(text: str, known: Sequence[str], called: Sequence[str]) -> str:
     close = difflib.get_close_matches(text, called, n=2, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"there are {list_names(known)}" if known else "there is nothing on record yet"
+    return f"on record: {list_names(known)}" if known else "nothing is on record yet"

@@ -145,7 +145,7 @@ def environment_config(kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
     if kind not in known:
         raise RolloutError(
             f"no environment is called {kind!r}",
-            hint=f"there are null, bwrap, Harbor's {', '.join(known)}, and yours as module:Class",
+            hint=f"known: null, bwrap, Harbor's {', '.join(known)}, and your own as module:Class",
         )
     return {"type": kind, "kwargs": rest, **fields}
 

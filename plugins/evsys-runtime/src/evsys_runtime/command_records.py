@@ -24,7 +24,7 @@ records_option = click.option(
     "--records",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="A project, or an output_dir, instead of the project that this folder is in.",
+    help="Project or output_dir to read.  [default: the project of the current folder]",
 )
 """Gives a command the option `--records`, and its function the argument `records`."""
 

@@ -28,7 +28,7 @@ def only(text: str) -> str:
 
 def test_a_missing_file_is_named_with_the_nearest_one(tmp_path: Path):
     (tmp_path / "config.yaml").write_text("a: 1", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"confg\.yaml: there is no such file; did you mean .*config\.yaml"):
+    with pytest.raises(ConfigError, match=r"confg\.yaml: no such file; did you mean .*config\.yaml"):
         load(tmp_path / "confg.yaml")
 
 
@@ -54,7 +54,7 @@ def test_a_file_that_may_not_be_read_is_said(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n", "--- \n...\n", "\ufeff", "~"])
 def test_an_empty_file_is_refused(text: str):
     if text == "~":
-        assert "is a mapping of keys to values, this is null" in only(text)
+        assert "expected a mapping of keys to values, got null" in only(text)
     else:
         assert "the file is empty" in only(text)
 
@@ -145,7 +145,7 @@ def test_a_yaml_1_2_directive_is_accepted():
     ("text", "kind"), [("- a\n- b\n", "a list"), ("just text", "text"), ("42", "the number 42")]
 )
 def test_a_top_level_that_is_no_mapping_is_refused(text: str, kind: str):
-    assert f"exp.yaml:1:1: $: an experiment file is a mapping of keys to values, this is {kind}" in only(text)
+    assert f"exp.yaml:1:1: $: expected a mapping of keys to values, got {kind}" in only(text)
 
 
 # --- scalars -------------------------------------------------------------------------------------------------------

@@ -44,8 +44,8 @@ def names(arms: list[ArmTree]) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("name: x\n", "exp.yaml:1:1: $: exactly one of 'run', 'runs' and 'matrix' defines the runs; found none of them"),
-        ("run: {}\nruns: []\n", "exp.yaml:2:1: $.runs: exactly one of 'run', 'runs' and 'matrix' defines the runs; found 'run' and 'runs'"),
+        ("name: x\n", "exp.yaml:1:1: $: expected exactly one of 'run', 'runs' and 'matrix'; found none of them"),
+        ("run: {}\nruns: []\n", "exp.yaml:2:1: $.runs: expected exactly one of 'run', 'runs' and 'matrix'; found 'run' and 'runs'"),
         ("run: {}\nmatrix: {axes: {a: [1]}}\nruns: []\n", "found 'run' and 'runs' and 'matrix'"),
         ("run: {}\nbase_run: {}\n", "exp.yaml:2:1: $.base_run: 'base_run' belongs to a matrix; move it into 'run'"),
         ("run: 1\n", "exp.yaml:1:1: $.run: a run is a mapping, this is the number 1"),

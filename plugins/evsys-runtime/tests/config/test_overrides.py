@@ -88,7 +88,7 @@ def test_a_new_axis_gets_its_dotted_path():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("run.seed", "--set run.seed: there is no '=' in it; write --set path=value"),
+        ("run.seed", "--set run.seed: it has no '='; write --set PATH=VALUE"),
         ("rn.seed=1", "--set rn.seed: there is no key 'rn'; did you mean 'run'?"),
         ("algorithm.params.x=1", "--set algorithm.params.x: there is no key 'algorithm'; did you mean run.algorithm.params.x?"),
         ("zzz=1", "there is no key 'zzz'; the file's keys: version, name,"),

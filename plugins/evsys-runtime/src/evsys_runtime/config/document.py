@@ -88,7 +88,7 @@ def read(path: str | Path) -> Document:
     try:
         content = Path(path).read_bytes()
     except FileNotFoundError as exc:
-        raise _unreadable(source, "there is no such file", _similar(Path(path))) from exc
+        raise _unreadable(source, "no such file", _similar(Path(path))) from exc
     except IsADirectoryError as exc:
         hint = "name the experiment file in it, for example " + str(Path(path) / "config.yaml")
         raise _unreadable(source, "this is a folder", hint) from exc
@@ -115,7 +115,7 @@ def parse(text: str, source: str = "<text>") -> Document:
             [
                 Problem(
                     path="$",
-                    message=f"an experiment file is a mapping of keys to values, this is {describe(tree)}",
+                    message=f"expected a mapping of keys to values, got {describe(tree)}",
                     source=source,
                     line=line,
                     column=column,

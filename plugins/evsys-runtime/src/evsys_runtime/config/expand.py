@@ -63,7 +63,7 @@ def expand_document(
     if len(forms) != 1:
         found = f"found {' and '.join(map(repr, forms))}" if forms else "found none of them"
         place = f"$.{forms[1]}" if forms else "$"
-        message = f"exactly one of 'run', 'runs' and 'matrix' defines the runs; {found}"
+        message = f"expected exactly one of 'run', 'runs' and 'matrix'; {found}"
         report.add(document.problem(place, message, "keep one" if forms else "add a 'run'"))
     if "base_run" in tree and forms and "matrix" not in forms:
         report.add(

@@ -77,7 +77,7 @@ def split(override: str) -> tuple[tuple[Segment, ...], Any]:
     """
     name, found, text = override.partition("=")
     if not found:
-        raise ConfigError("there is no '=' in it", hint="write --set path=value")
+        raise ConfigError("it has no '='", hint="write --set PATH=VALUE")
     segments = paths.parse(name.strip())
     if segments[0] not in _TOP:
         if segments[0] in _RUN:

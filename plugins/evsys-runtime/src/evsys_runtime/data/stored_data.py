@@ -201,7 +201,7 @@ def _unknown(kind: str, reference: str, project_root: Path, known: Iterable[str]
     meant = f"did you mean {near[0]!r}? " if near else ""
     return DataError(
         f"no {kind} {reference!r} in {project_root / 'data'} or the cache",
-        hint=f"{meant}known: {', '.join(listed) or 'none yet'}; what a store serves by id must be pulled once while it "
-        "can be reached",
+        hint=f"{meant}known: {', '.join(listed) or 'none yet'}; data served by id must be pulled once while the "
+        "store can be reached",
         unknown=True,
     )

@@ -152,6 +152,6 @@ def _hint(name: str) -> str:
         fetch = f", after `evsys models fetch {close[0]}`" if close[0] in FETCHABLE else ""
         return f"did you mean {close[0]!r}{fetch}?"
     return (
-        f"known models: {', '.join(known)}; `evsys models fetch NAME` brings one, "
-        "and the absolute path of a folder with tokenizer.json works too"
+        f"known models: {', '.join(known)}; `evsys models fetch NAME` downloads one, "
+        "and the absolute path of a folder with tokenizer.json also works"
     )
