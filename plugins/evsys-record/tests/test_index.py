@@ -1,5 +1,6 @@
 """The index says what the files say, whatever happened to either."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -507,3 +508,43 @@ def test_numbers_beyond_those_of_sqlite_are_indexed(past):
     with Index(past.experiments) as index:
         index.refresh()
         assert index.rows("SELECT COUNT(*) FROM experiment") == [(1,)]
+
+
+ODD = (10**400, float("inf"), ["a"], {"a": 1}, json.loads("[" * 900 + "]" * 900), "\ud800\0", None)
+
+
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [
+        ("experiment.json", ("created",)),
+        ("experiment.json", ("exit_code",)),
+        ("experiment.json", ("arms", 0, "repeat")),
+        ("resolved.json", ("arms", 0, "run", "algorithm", "kind")),
+        ("resolved.json", ("arms", 0, "run", "model")),
+        ("conclusion.json", ("minimum_effect",)),
+        ("conclusion.json", ("comparisons", 0, "outcome")),
+        ("conclusion.json", ("comparisons", 0, "effect")),
+        ("conclusion.json", ("comparisons", 0, "n_tasks")),
+        ("conclusion.json", ("looks", "similar")),
+        ("runs/a-s0/run.json", ("repeat",)),
+        ("runs/a-s0/run.json", ("attempts", 0, "parent")),
+        ("runs/a-s0/run_result.json", ("run", "steps")),
+        ("runs/a-s0/run_result.json", ("seconds",)),
+    ],
+)
+def test_no_value_in_a_record_keeps_the_others_from_being_listed(index, past, file, path):
+    good, bad = past.whole("good"), past.whole("bad")
+    place = bad.directory / file
+    tree = json.loads(place.read_text(encoding="utf-8"))
+    for value in ODD:
+        within = tree
+        for key in path[:-1]:
+            if within[key] is None:
+                within[key] = {}
+            within = within[key]
+        within[path[-1]] = value
+        place.write_text(json.dumps(tree), encoding="utf-8")
+        index.refresh(anew=True)
+        listed = {each.experiment_id for each in ask(index, Question()).experiments}
+        assert listed == {good.experiment_id, bad.experiment_id}
+        assert {run.experiment_id for run in ask(index, ALL).runs} >= {good.experiment_id}

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from inspect import get_annotations
 from itertools import count
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import attrs
@@ -56,7 +59,7 @@ _OF_RECORD = re.compile(r"(?:^|/)([^/]+)/runs/[^/]+/checkpoints(?:/|$)")
 _DIVERGED = "training diverged"
 """The warning of `training.health` for a loss that rose and stayed high."""
 
-_ODD = (StoreError, AttributeError, KeyError, TypeError, ValueError)
+_ODD = (StoreError, AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError)
 """Exceptions of reading a record that isn't as evsys writes it: torn, edited, of another format."""
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "trained_tokens", "unpriced")
@@ -187,7 +190,7 @@ def _launch_fields(facts: Tree) -> dict[str, Any]:
         **{key: _text(facts.get(key)) for key in alike},
         "usage": _usage(facts),
         "seconds": _number(facts.get("seconds")),
-        "exit_code": facts.get("exit_code"),
+        "exit_code": _whole(facts.get("exit_code")),
         "failed": _texts(facts, "failed"),
     }
 
@@ -346,17 +349,17 @@ def _run(folder: Path, experiment: ReadExperiment) -> ReadRun:
         run_id=run_id,
         folder=folder.name,
         arm=_text(facts.get("arm")),
-        repeat=facts.get("repeat"),
-        seed=facts.get("seed", result.get("seed")),
+        repeat=_whole(facts.get("repeat")),
+        seed=_whole(facts.get("seed", result.get("seed"))),
         status=status,
         label=_label({"arm": facts.get("arm"), **experiment.arms.get(run_id, {})}),
         **_arm_fields(experiment.arms.get(run_id, {})),
         identity=_text(result.get("identity") or facts.get("identity")),
         data_hash=_text(data.get("fingerprint")),
-        rows=data.get("rows"),
+        rows=_whole(data.get("rows")),
         attempts=len(attempts),
-        steps=run.get("steps"),
-        selected_step=selected.get("step"),
+        steps=_whole(run.get("steps")),
+        selected_step=_whole(selected.get("step")),
         selected_checkpoint=_text(selected.get("checkpoint")),
         score=_number(score.get("value")),
         low=_number(score.get("low")),
@@ -383,13 +386,25 @@ def _looks(result: Tree) -> Iterator[tuple[str, int]]:
 
 def planned_run(run_id: str, experiment: ReadExperiment) -> PastRun:
     """A run that has no folder yet, or never got one: what it ended with is then known to the experiment alone."""
+    try:
+        return _planned_run(run_id, experiment)
+    except _ODD as exc:
+        return PastRun(
+            experiment_id=experiment.past.experiment_id,
+            run_id=run_id,
+            status=_UNREADABLE,
+            problem=_error_text(exc),
+        )
+
+
+def _planned_run(run_id: str, experiment: ReadExperiment) -> PastRun:
     arm = experiment.arms[run_id]
     ended = arm.get("not_started") or {}
     return PastRun(
         experiment_id=experiment.past.experiment_id,
         run_id=run_id,
-        arm=arm.get("arm"),
-        repeat=arm.get("repeat"),
+        arm=_text(arm.get("arm")),
+        repeat=_whole(arm.get("repeat")),
         label=_label(arm),
         status=str(ended.get("status", PLANNED)),
         failure=_text(ended.get("reason")),
@@ -419,7 +434,7 @@ def _score(result: Tree, metric: str | None) -> Tree:
 def _arm_fields(arm: Tree) -> dict[str, Any]:
     run = arm.get("run") or {}
     named = (("algorithm", "kind"), ("model", "name"), ("backend", "kind"))
-    return {part: (run.get(part) or {}).get(key) for part, key in named}
+    return {part: _text((run.get(part) or {}).get(key)) for part, key in named}
 
 
 def _kinds(arms: Mapping[str, Tree], part: str, key: str) -> tuple[str, ...]:
@@ -436,13 +451,43 @@ def _usage(tree: Tree) -> Usage | None:
 
 
 def _structure_known[T: attrs.AttrsInstance](cls: type[T], tree: Tree) -> T:
-    """The fields that this version knows: a later one may have added some."""
-    names = {field.name for field in attrs.fields(cls)}
-    return cls(**{name: value for name, value in tree.items() if name in names})
+    """The fields that this version knows: a later one may have added some.
+
+    Raises:
+        TypeError: a value is of another type than its field.
+    """
+    known = {name: value for name, value in tree.items() if name in _types_of(cls)}
+    for name, value in known.items():
+        if not isinstance(value, _types_of(cls)[name]):
+            raise TypeError(f"{name} is {type(value).__name__}")
+    return cls(**known)
+
+
+@cache
+def _types_of(cls: type[attrs.AttrsInstance]) -> Mapping[str, tuple[type, ...]]:
+    """The types that a field's value may have in JSON. Which texts a field takes isn't checked: a later version may know more."""
+    return {name: tuple(_json_types(text)) for name, text in get_annotations(cls).items()}
+
+
+def _json_types(annotation: str) -> Iterator[type]:
+    if annotation.endswith("| None"):
+        yield NoneType
+    if annotation.startswith("tuple"):
+        yield list
+    elif annotation.startswith("int"):
+        yield int
+    elif annotation.startswith("float"):
+        yield from (int, float)
+    else:
+        yield str
 
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
 def _number(value: Any) -> float | None:
