@@ -69,7 +69,7 @@ def sync(
                 sent += part
         except EvsysError as exc:
             problem = str(exc)
-        left_out = sorted(pusher.files.too_large)
+        left_out = sorted(pusher.files.too_large | pusher.files.linked)
         results.append(
             {"experiment_id": directory.name, "bytes": sent, "left_out": left_out, "problem": problem}
         )
@@ -102,4 +102,4 @@ def _print(name: str, sent: int, left_out: Sequence[str], problem: str | None) -
     else:
         echo(f"{name}: " + (f"sent {sent} bytes" if sent else "the server has everything"))
     if left_out:
-        echo(f"{name}: too large to send: {', '.join(left_out)}", err=True)
+        echo(f"{name}: too large to send, or links out of the record: {', '.join(left_out)}", err=True)

@@ -120,3 +120,38 @@ def test_weights_and_rows_that_were_trained_on_stay_on_this_machine(lab, ingest)
     held = {each.file for each in ingest.held("lab", record.experiment_id)}
     assert "runs/a-s0/run.json" in held
     assert not {file for file in held if "checkpoints/" in file or "data/" in file}
+
+
+def test_files_that_links_lead_to_outside_of_the_record_stay_on_this_machine(lab, ingest, tmp_path):
+    record = lab.whole("one")
+    secret = tmp_path / "secret.jsonl"
+    secret.write_text("secret", encoding="utf-8")
+    for name in ("hypothesis.md", "notes.jsonl"):
+        (record.directory / name).unlink(missing_ok=True)
+        (record.directory / name).symlink_to(secret)
+    (record.directory / "same.yaml").symlink_to("config.yaml")
+    pusher = Pusher(record.directory, LocalTarget(ingest, "lab"))
+    while pusher.push():
+        pass
+    held = {each.file for each in ingest.held("lab", record.experiment_id)}
+    assert "same.yaml" in held
+    assert not held & {"hypothesis.md", "notes.jsonl"}
+    assert pusher.files.linked == {"hypothesis.md", "notes.jsonl"}
+
+
+def test_batches_have_no_more_pieces_than_are_taken(lab, ingest, records, monkeypatch):
+    from evsys_dashboard.push import record_files
+
+    monkeypatch.setattr(record_files, "MOST_PIECES", 2)
+    record = lab.whole("one")
+    target = LocalTarget(ingest, "lab")
+    sizes = []
+    monkeypatch.setattr(
+        target, "take", lambda name, pieces, take=target.take: sizes.append(len(pieces)) or take(name, pieces)
+    )
+    pusher = Pusher(record.directory, target)
+    while pusher.push():
+        pass
+    assert max(sizes) == 2
+    held = {each.file for each in ingest.held("lab", record.experiment_id)}
+    assert {"experiment.json", "runs/a-s0/run.json"} <= held

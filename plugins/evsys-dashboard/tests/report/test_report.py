@@ -1,12 +1,14 @@
 """A report is one file that needs nothing else."""
 
 import json
+import os
 import re
 
 import pytest
 from click.testing import CliRunner
 from lab_records import Lab
 
+from evsys.errors import StoreError
 from evsys_dashboard.report.command import report
 from evsys_dashboard.report.page import page
 
@@ -81,6 +83,34 @@ def test_it_allows_its_own_scripts_alone_and_loads_nothing():
     assert not re.findall(r"<(?:link|script|img)[^>]+(?:src|href)=\"(?!data:)", html)
     assert not re.findall(r"^(?:import|export) ", html, re.MULTILINE)
     assert "<title>&lt;b>title&lt;/b></title>" in html
+
+
+def test_a_record_with_a_link_out_of_it_has_no_report(tmp_path, lab):
+    record = lab.whole("trial")
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret", encoding="utf-8")
+    (record.directory / "hypothesis.md").unlink(missing_ok=True)
+    (record.directory / "hypothesis.md").symlink_to(secret)
+    path = tmp_path / "report.html"
+    with pytest.raises(StoreError, match="symbolic link"):
+        CliRunner().invoke(
+            report, ["last", "-o", str(path), "--records", str(lab.project)], catch_exceptions=False
+        )
+    assert not path.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("name", ["hypothesis.md", "config.yaml"])
+def test_a_pipe_in_a_record_is_waited_for_by_no_one(tmp_path, lab, name):
+    record = lab.whole("trial")
+    (record.directory / name).unlink(missing_ok=True)
+    os.mkfifo(record.directory / name)
+    with pytest.raises(StoreError, match="not a regular file"):
+        CliRunner().invoke(
+            report,
+            ["last", "-o", str(tmp_path / "report.html"), "--records", str(lab.project)],
+            catch_exceptions=False,
+        )
 
 
 def test_an_experiment_without_runs_has_a_report(written, lab):

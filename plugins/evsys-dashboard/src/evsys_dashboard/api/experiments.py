@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import attrs
 import sqlalchemy as sa
 
+from evsys.errors import StoreError
 from evsys_dashboard.api.endpoints import Call, Endpoints
 from evsys_dashboard.api.service import experiment_row, project_version
 from evsys_dashboard.api.shapes import (
@@ -25,6 +27,7 @@ from evsys_dashboard.api.shapes import (
 from evsys_dashboard.store.listing import ExperimentsQuestion, find_experiments
 from evsys_dashboard.store.tables import experiment, file, project, run, series
 from evsys_record import PastExperiment, PastRun
+from evsys_record.files import open_to_read, storing
 from evsys_record.past import Mark
 from evsys_record.past_files import PLANNED, STARTED, planned_run, read_experiment
 from evsys_record.result_trees import read_as
@@ -191,11 +194,18 @@ def _files(connection: sa.Connection, experiment_id: int) -> Sequence[FileState]
 
 
 def text_of(path: Path) -> str | None:
-    """The text of a file of a record; None without one."""
+    """The text of a file of a record; None without one.
+
+    Raises:
+        StoreError: it can't be read, or is no regular file.
+    """
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
+        with open_to_read(path) as stream, storing(path, "read"):
+            return stream.read().decode("utf-8", "replace")
+    except StoreError as exc:
+        if exc.facts.get("number") == errno.ENOENT:
+            return None
+        raise
 
 
 def tree_of(path: Path) -> dict[str, Any] | None:

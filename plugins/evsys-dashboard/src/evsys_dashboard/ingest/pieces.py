@@ -14,6 +14,7 @@ from evsys.errors import ConfigError
 
 __all__ = [
     "EXPERIMENT_NAME",
+    "MOST_PIECES",
     "MOST_UNPACKED",
     "Held",
     "Piece",
@@ -21,14 +22,21 @@ __all__ = [
     "is_lines",
     "pack",
     "refuse_odd_names",
+    "refuse_odd_project",
     "unpack",
 ]
 
 MOST_UNPACKED = 64 << 20
 """Bytes of a batch, decompressed."""
 
+MOST_PIECES = 20_000
+"""Pieces of a batch."""
+
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _PART = re.compile(r"(?!\.)[^/\\:\x00-\x1f\x7f\ud800-\udfff]{1,200}")
+_LONGEST_PART = 200
+"""Bytes of a name of a file or folder; file systems take 255, of which a temporary name needs some."""
+
 _DEEPEST = 8
 
 
@@ -82,10 +90,27 @@ def refuse_odd_names(experiment: str, pieces: Iterable[Piece]) -> None:
         raise ConfigError(f"invalid experiment name {experiment!r}", hint="use the name of its folder")
     for piece in pieces:
         parts = piece.file.split("/")
-        if len(parts) > _DEEPEST or not all(map(_PART.fullmatch, parts)):
+        if len(parts) > _DEEPEST or not all(map(_is_name, parts)):
             raise ConfigError(f"invalid path {piece.file!r} of a file in a record")
         if piece.place < 0 or (piece.place and not is_lines(piece.file)):
             raise ConfigError(f"invalid place {piece.place} in {piece.file}")
+
+
+def refuse_odd_project(name: str) -> None:
+    """Refuse a project whose name can't be that of one folder.
+
+    Raises:
+        ConfigError: it can't.
+    """
+    if not _is_name(name):
+        raise ConfigError(
+            f"invalid project name {name!r}",
+            hint=f"at most {_LONGEST_PART} bytes, without `/`, `\\`, `:` and control characters, and not beginning with `.`",
+        )
+
+
+def _is_name(part: str) -> bool:
+    return _PART.fullmatch(part) is not None and len(part.encode()) <= _LONGEST_PART
 
 
 def pack(pieces: Sequence[Piece]) -> bytes:
@@ -123,6 +148,8 @@ def unpack(body: bytes) -> list[Piece]:
     head, _, rest = data.partition(b"\n")
     try:
         listed = json.loads(head)
+        if len(listed) > MOST_PIECES:
+            raise ValueError(f"it lists {len(listed)}, and at most {MOST_PIECES} are taken")
         pieces, start = [], 0
         for each in listed:
             end = start + int(each["bytes"])
@@ -138,7 +165,7 @@ def unpack(body: bytes) -> list[Piece]:
                 )
             )
             start = end
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as exc:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
         raise ConfigError(f"the batch doesn't begin with a list of its pieces: {exc}") from exc
     if start != len(rest):
         raise ConfigError(f"the pieces of the batch have {start} bytes, and it holds {len(rest)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 
 from evsys.errors import StoreError
-from evsys_dashboard.ingest.pieces import Held, Piece, digest_of, is_lines
+from evsys_dashboard.ingest.pieces import MOST_PIECES, Held, Piece, digest_of, is_lines
 from evsys_record.files import open_to_read, storing
 
 __all__ = ["LARGEST_WHOLE", "RecordFiles"]
@@ -40,12 +40,17 @@ class RecordFiles:
 
     Args:
         directory: the experiment's folder.
+
+    Attributes:
+        too_large: files that stay here for their size.
+        linked: files that stay here since they are links out of the record, such as an agent or another's record may have.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._sent: dict[str, _Sent] = {}
         self.too_large: set[str] = set()
+        self.linked: set[str] = set()
 
     def note(self, held: Iterable[Held]) -> None:
         """The other side has this much, regardless of earlier assumptions."""
@@ -80,27 +85,33 @@ class RecordFiles:
         Raises:
             StoreError: a file can't be read.
         """
-        left = most
+        left, number = most, 0
         found = dict(self._files())
         for name, sent in self._sent.items():
             if sent.digest and name not in found and not is_lines(name):
+                if number == MOST_PIECES:
+                    return
                 sent.size, sent.digest, sent.mark = 0, "", None
+                number += 1
                 yield Piece(file=name, gone=True)
         for name, path in found.items():
-            if left <= 0:
+            if left <= 0 or number == MOST_PIECES:
                 return
             piece = self._lines(name, path, left) if is_lines(name) else self._whole(name, path)
             if piece is not None:
                 left -= len(piece.data) + len(name)
+                number += 1
                 yield piece
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        for name in _FIRST:
-            if (self.directory / name).is_file():
-                yield name, self.directory / name
-        for name in sorted(self._below("")):
-            if name not in _FIRST:
-                yield name, self.directory / name
+        first = [name for name in _FIRST if (self.directory / name).is_file()]
+        rest = (name for name in sorted(self._below("")) if name not in _FIRST)
+        for name in (*first, *rest):
+            path = self.directory / name
+            if path.is_symlink() and not path.resolve().is_relative_to(self.directory.resolve()):
+                self.linked.add(name)
+            else:
+                yield name, path
 
     def _below(self, folder: str) -> Iterator[str]:
         try:

@@ -20,6 +20,7 @@ from evsys_dashboard.push.pusher import Pusher
 from evsys_dashboard.store.database import Database, clean, sqlite_url
 from evsys_dashboard.store.records import LocalRecords
 from evsys_dashboard.store.summaries import Summaries
+from evsys_record import refuse_links
 from evsys_runtime.serving.server import listening
 
 if TYPE_CHECKING:
@@ -47,10 +48,11 @@ async def answers_of(directory: Path, *, rollouts: int = 100, tell: Tell = lambd
         tell: called with each thing that is left out.
 
     Raises:
-        StoreError: the record can't be read.
+        StoreError: the record can't be read, or a link in it leads to files outside of it, which no one meant to send.
     """
     import aiohttp
 
+    refuse_links(directory)
     project = clean(directory.parents[2].name) or "project"
     with tempfile.TemporaryDirectory(prefix="evsys-report-") as folder:
         database = await asyncio.to_thread(Database, sqlite_url(Path(folder) / "report.sqlite"))
