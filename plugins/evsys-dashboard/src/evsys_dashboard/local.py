@@ -48,7 +48,7 @@ async def local_dashboard(experiments: Path, *, port: int = 0, log: Log | None =
     records = LocalRecords(experiments)
     ingest = Ingest(database, keep_bytes=False)
     ingest.add_project(project)
-    summaries = Summaries(database, records, local=True)
+    summaries = Summaries(database, records, local=True, log=log)
     service = Service(
         database=database, records=records, ingest=ingest, summaries=summaries, local=project, log=log
     )

@@ -45,7 +45,7 @@ async def team_dashboard(
     log = log or run_logger(None, configure(console_level="warning"))
     database = await asyncio.to_thread(Database, url)
     records = HeldRecords(database, make_directory(directory / "records"))
-    summaries = Summaries(database, records, local=False)
+    summaries = Summaries(database, records, local=False, log=log)
     service = Service(
         database=database,
         records=records,

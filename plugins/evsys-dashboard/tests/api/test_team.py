@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from clients import Client, served
 
 from evsys_cli.main import cli
+from evsys_dashboard.api import stream
 from evsys_dashboard.ingest.pieces import Piece, pack
 from evsys_dashboard.push.pusher import Pusher
 from evsys_dashboard.push.server import ServerTarget
@@ -183,6 +184,45 @@ def test_a_revoked_key_and_its_sessions_are_over(serve, keys):
         await client.ask("/projects", status=401)
 
     serve(work)
+
+
+def test_a_revoked_key_reads_no_stream_on(serve, keys, lab, monkeypatch):
+    monkeypatch.setattr(stream, "LOOK_SECONDS", 0.01)
+    key, text = keys.create(["read", "write"], project="lab")
+    record = lab.whole("one")
+
+    async def work(client):
+        await asyncio.to_thread(send, client.address, text, record.directory)
+        url = f"{client.address}/api/v1/projects/lab/stream"
+        async with client.session.get(url, headers=as_key(client, text).headers) as response:
+            await response.content.readuntil(b"\n\n")
+            keys.revoke(key.prefix)
+            return await response.content.read()
+
+    assert serve(work) == b""
+
+
+def test_a_record_that_cannot_be_read_holds_up_no_other_and_no_start(serve, keys, lab, tmp_path):
+    _, text = keys.create(["read", "write"], project="lab")
+    bad, good = lab.whole("bad"), lab.whole("good")
+    folder = tmp_path / "team" / "records" / "lab" / ".evsys" / "experiments"
+    folder.mkdir(parents=True)
+    (folder / bad.experiment_id).write_text("in the way", encoding="utf-8")
+
+    async def work(client):
+        await asyncio.to_thread(send, client.address, text, bad.directory, good.directory)
+        return await as_key(client, text).ask("/projects/lab/experiments")
+
+    async def again(client):
+        return await as_key(client, text).ask("/projects/lab/experiments")
+
+    assert [row["name"] for row in serve(work)["experiments"]] == ["good"]
+    assert [row["name"] for row in serve(again)["experiments"]] == ["good"]
+
+
+@pytest.mark.parametrize("origin", ["http://[", "null", "", "https://evil.example"])
+def test_any_other_origin_is_refused(serve, origin):
+    serve(lambda client: client.ask("/health", status=403, headers={"Origin": origin}))
 
 
 def test_a_browser_signs_in_reads_with_its_cookie_and_changes_only_with_its_token(serve, keys):

@@ -168,6 +168,7 @@ def test_blocks_are_filled_over_many_batches(ingest, database):
         ("one", Piece(file="a\x00b")),
         ("one", Piece(file="a\\b")),
         ("one", Piece(file="\ud800")),
+        ("one", Piece(file="\u00e9" * 150)),
         ("one", Piece(file="experiment.json", place=3)),
         ("one", Piece(file="events.jsonl", place=-3)),
     ],
@@ -223,3 +224,50 @@ def test_a_batch_that_unpacks_to_too_much_is_refused(monkeypatch):
     monkeypatch.setattr(pieces, "MOST_UNPACKED", 1000)
     with pytest.raises(ConfigError, match="more than 1000 bytes"):
         unpack(pack([Piece(file="a", data=b"x" * 1000)]))
+
+
+@pytest.mark.parametrize(
+    "name", ["..", "../../other", "/etc", "a/b", "a\\b", "a\0b", ".hidden", "\u00e9" * 150, ""]
+)
+def test_a_project_that_would_lead_elsewhere_is_refused(ingest, records, name):
+    with pytest.raises(ConfigError, match="invalid project name"):
+        ingest.take(name, "one", [Piece(file="config.yaml", data=b"x")])
+    with pytest.raises(ConfigError, match="invalid project name"):
+        records.experiment(name, "one")
+
+
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a/b", "a"), ("a/b/c", "a"), ("a", "a/b/c")])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_file_where_another_has_a_folder_is_refused(ingest, records, names, together):
+    first, second = (Piece(file=name, data=b"x") for name in names)
+    with pytest.raises(ConfigError, match="one is a folder of the other"):
+        if together:
+            ingest.take("lab", "one", [first, second])
+        else:
+            ingest.take("lab", "one", [first])
+            ingest.take("lab", "one", [second])
+    records.experiment("lab", "one")
+
+
+def test_a_line_without_end_is_refused(ingest, monkeypatch):
+    from evsys_dashboard.ingest import ingest as room
+
+    monkeypatch.setattr(room, "LONGEST_LINE", 1000)
+    ingest.take("lab", "one", [Piece(file="events.jsonl", data=b"x" * 900 + b"\n" + b"x" * 900)])
+    with pytest.raises(ConfigError, match="a line of more than 1000 bytes"):
+        ingest.take("lab", "one", [Piece(file="events.jsonl", place=1801, data=b"x" * 200)])
+
+
+def test_a_batch_of_too_many_pieces_is_refused(monkeypatch):
+    from evsys_dashboard.ingest import pieces
+
+    monkeypatch.setattr(pieces, "MOST_PIECES", 2)
+    with pytest.raises(ConfigError, match="at most 2"):
+        unpack(pack([Piece(file="a")] * 3))
+
+
+def test_a_batch_with_numbers_that_are_not_whole_is_refused():
+    import zlib
+
+    with pytest.raises(ConfigError, match="list of its pieces"):
+        unpack(zlib.compress(b'[{"file": "a", "place": 0, "bytes": 1e999}]\n'))

@@ -50,7 +50,7 @@ async def stream(call: Call, query: StreamQuestion) -> web.StreamResponse:
     await response.prepare(call.request)
     await response.write(f"retry: 2000\nid: {after}\n\n".encode())
     quiet = 0.0
-    while not call.service.closing.is_set():
+    while not call.service.closing.is_set() and await _may_go_on(call):
         found = await call.service.read(partial(_changes, name=name, after=after))
         if found is not None:
             after, quiet = found["version"], 0.0
@@ -62,6 +62,12 @@ async def stream(call: Call, query: StreamQuestion) -> web.StreamResponse:
                 quiet = 0.0
                 await response.write(b": alive\n\n")
     return response
+
+
+async def _may_go_on(call: Call) -> bool:
+    """False once the key was revoked that the stream began with."""
+    keys, name = call.service.keys, call.access.name
+    return keys is None or name is None or await asyncio.to_thread(keys.is_valid, name)
 
 
 def _begin(request: web.Request, after: int | None, known: int) -> int:

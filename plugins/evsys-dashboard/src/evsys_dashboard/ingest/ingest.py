@@ -10,13 +10,24 @@ from typing import Any
 import attrs
 import sqlalchemy as sa
 
+from evsys.errors import ConfigError
 from evsys_dashboard.ingest.lines import RunFile, points_of, rollout_row, run_file_of, whole_lines
-from evsys_dashboard.ingest.pieces import Held, Piece, digest_of, is_lines, refuse_odd_names
+from evsys_dashboard.ingest.pieces import (
+    Held,
+    Piece,
+    digest_of,
+    is_lines,
+    refuse_odd_names,
+    refuse_odd_project,
+)
 from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.series import append_points
 from evsys_dashboard.store.tables import experiment, file, piece, project, rollout, run, series
 
-__all__ = ["Ingest", "Taken"]
+__all__ = ["LONGEST_LINE", "Ingest", "Taken"]
+
+LONGEST_LINE = 64 << 20
+"""Bytes of a line, which is held in memory until it is complete."""
 
 
 @attrs.frozen(kw_only=True)
@@ -82,8 +93,11 @@ class Ingest:
         """Take a batch in.
 
         Raises:
-            ConfigError: a name in it is refused; nothing of it is taken.
+            ConfigError: a name in it is refused, a file of it is where another has a folder, or a line is too long;
+                nothing of it is taken.
         """
+        if self._keep_bytes:  # then its name becomes that of a folder
+            refuse_odd_project(project_name)
         refuse_odd_names(experiment_name, pieces)
         with self._database.writing() as connection:
             project_id, version = _project(connection, project_name)
@@ -131,6 +145,8 @@ class _Batch:
         for each in pieces:
             if each.file not in self.files:
                 key = {"experiment_id": self._experiment_id, "path": each.file}
+                if self._keep_bytes:
+                    self._refuse_in_the_way(each.file)
                 self.files[each.file] = dict(_row(self._connection, file, **key))
             if is_lines(each.file):
                 self._append(each)
@@ -142,6 +158,18 @@ class _Batch:
             self._connection.execute(sa.update(file).where(file.c.id == row["id"]).values(kept))
             if path.startswith("runs/") and path.count("/") > 1:
                 self._run(path.split("/")[1])
+
+    def _refuse_in_the_way(self, path: str) -> None:
+        """Refuse a file in whose path another file is, or that is in the path of others: no folder can hold both."""
+        parts = path.split("/")
+        above = ["/".join(parts[:end]) for end in range(1, len(parts))]
+        below = file.c.path.startswith(f"{path}/", autoescape=True)
+        query = sa.select(file.c.path).where(
+            file.c.experiment_id == self._experiment_id, file.c.path.in_(above) | below
+        )
+        found = self._connection.execute(query.limit(1)).scalar()
+        if found is not None:
+            raise ConfigError(f"{path} can't be in one record with {found}: one is a folder of the other")
 
     def _run(self, name: str) -> int:
         """The number of a run, marked as changed."""
@@ -163,6 +191,8 @@ class _Batch:
         data = new.data[overlap:]
         self._keep(row, data)
         unread = row["rest"] + data
+        if len(unread) - unread.rfind(b"\n") > LONGEST_LINE:
+            raise ConfigError(f"{new.file} has a line of more than {LONGEST_LINE} bytes")
         end = unread.rfind(b"\n") + 1
         start = row["size"] - len(row["rest"])
         self._add_rows(run_file_of(new.file), unread[:end], start)

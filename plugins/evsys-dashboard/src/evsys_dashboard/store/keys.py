@@ -116,6 +116,12 @@ class Keys:
         found = self._row(text)
         return None if found is None else _key(found)
 
+    def is_valid(self, prefix: str) -> bool:
+        """Whether there is a key with this prefix that was not revoked."""
+        query = sa.select(api_key.c.id).where(api_key.c.prefix == prefix, api_key.c.revoked.is_(None))
+        with self._database.reading() as connection:
+            return connection.execute(query).first() is not None
+
     def _row(self, text: str) -> sa.RowMapping | None:
         prefix = clean("_".join(text.split("_")[:2]))
         with self._database.reading() as connection:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from evsys_dashboard.ingest.pieces import is_lines
+from evsys_dashboard.ingest.pieces import is_lines, refuse_odd_project
 from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.tables import experiment, file, piece, project
 from evsys_record import make_directory, write_atomic
@@ -79,6 +79,7 @@ class HeldRecords:
         return make_directory(self._project(project_name))
 
     def _project(self, project_name: str) -> Path:
+        refuse_odd_project(project_name)
         return self._directory / project_name / ".evsys" / "experiments"
 
     def experiment(self, project_name: str, name: str) -> Path:
@@ -108,8 +109,9 @@ class HeldRecords:
 def _previous_parts(folder: Path) -> dict[str, list[int]]:
     """The generation and size of each file as written before; nothing if unknown."""
     try:
-        found = json.loads((folder / _WRITTEN).read_bytes())
-    except (FileNotFoundError, ValueError):
+        with storing(folder / _WRITTEN, "read"):
+            found = json.loads((folder / _WRITTEN).read_bytes()) if (folder / _WRITTEN).exists() else {}
+    except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import sqlalchemy as sa
 
+from evsys.errors import EvsysError
 from evsys_dashboard.store.database import Database, clean
 from evsys_dashboard.store.records import Records
 from evsys_dashboard.store.tables import experiment, label, project, run
@@ -19,6 +20,9 @@ from evsys_record.experiment_record import RUNNING, running_or_crashed
 from evsys_record.files import read_json
 from evsys_record.marks import marks_of
 from evsys_record.past_files import ReadExperiment, read_experiment, read_run
+
+if TYPE_CHECKING:
+    from evsys.protocols import Log
 
 __all__ = ["Summaries"]
 
@@ -30,12 +34,15 @@ class Summaries:
         database: where they are kept.
         records: the files.
         local: the records are written on this machine, so whether a process still runs can be known.
+        log: gets a warning for each version of a record that can't be read; such a record holds no other up.
     """
 
-    def __init__(self, database: Database, records: Records, *, local: bool) -> None:
+    def __init__(self, database: Database, records: Records, *, local: bool, log: Log | None = None) -> None:
         self._database = database
         self._records = records
         self._local = local
+        self._log = log
+        self._failed: dict[int, int] = {}
 
     def refresh(self, project_name: str | None = None) -> int:
         """Read what changed; the number of experiments that did."""
@@ -55,7 +62,14 @@ class Summaries:
         with self._database.reading() as connection:
             stale = connection.execute(query).all()
         for owner, experiment_id, name, version, before in stale:
-            self._summarise(owner, experiment_id, name, version, before)
+            try:
+                self._summarise(owner, experiment_id, name, version, before)
+            except EvsysError as exc:
+                if self._log is not None and self._failed.get(experiment_id) != version:
+                    self._log.warning(
+                        "dashboard.summary_failed", project=owner, experiment=name, error=str(exc)
+                    )
+                self._failed[experiment_id] = version
         return len(stale)
 
     def running(self, project_name: str) -> list[str]:
@@ -105,9 +119,9 @@ class Summaries:
 def _experiment_row(past: PastExperiment, words: str) -> dict[str, Any]:
     return {
         "title": _text(past.name),
-        "status": past.status,
+        "status": clean(past.status),
         "dry": past.dry,
-        "moment": past.moment,
+        "moment": clean(past.moment),
         "verdict": _text(past.verdict),
         "effect": past.effect,
         "cost": None if past.usage is None else past.usage.cost_usd,
@@ -124,7 +138,7 @@ def _run_row(folder: Path, found: ReadExperiment) -> dict[str, Any]:
     if past.status != "unreadable":
         attempts = read_json(folder / "run.json")["attempts"]
     document = json.dumps(as_tree(past))
-    return {"status": past.status, "document": document, "attempts": json.dumps(list(attempts))}
+    return {"status": clean(past.status), "document": document, "attempts": json.dumps(list(attempts))}
 
 
 def _labels(past: PastExperiment) -> Iterator[dict[str, str]]:
@@ -133,8 +147,8 @@ def _labels(past: PastExperiment) -> Iterator[dict[str, str]]:
     found |= {("model", name) for name in past.models}
     if past.project_goal_id:
         found.add(("goal", past.project_goal_id))
-    for kind, value in sorted(found):
-        yield {"kind": kind, "value": clean(str(value))}
+    for kind, value in sorted({(kind, clean(value)) for kind, value in found}):
+        yield {"kind": kind, "value": value}
 
 
 def _text(value: str | None) -> str | None:
