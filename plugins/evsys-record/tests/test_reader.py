@@ -101,6 +101,24 @@ def test_following_yields_lines_as_they_are_written_until_the_experiment_ends(pa
     ]
 
 
+def test_following_yields_what_is_written_between_the_status_and_the_end_of_the_process(past):
+    record = past.begin()
+    record.lock.acquire()
+    past.end(record)
+    experiment = evsys_record.open(past.experiments).experiment("last")
+    assert (experiment.status, experiment.ended) == ("completed", False)
+
+    def end():
+        record.events.append("experiment.finished")
+        record.lock.release()
+
+    lines = list(experiment.follow(wait=end))
+    assert [line.values["event"] for line in lines if line.file == "events.jsonl"][
+        -1
+    ] == "experiment.finished"
+    assert experiment.ended
+
+
 def test_following_from_now_leaves_out_the_lines_that_are_there(past):
     record = past.begin()
     record.lock.acquire()

@@ -73,7 +73,10 @@ def wait_for(experiment: Experiment, *, event: str | None, after: int, timeout: 
     deadline = None if timeout is None else time.monotonic() + timeout
     last, events = after, experiment.new_events()
     while True:
-        status = experiment.status  # before the events: those that come in between are read next time
+        ended, status = (
+            experiment.ended,
+            experiment.status,
+        )  # before the events: later ones are read next time
         for one in events():
             if one.seq <= after:
                 continue
@@ -87,7 +90,7 @@ def wait_for(experiment: Experiment, *, event: str | None, after: int, timeout: 
                     event=one,
                     exit_code=0,
                 )
-        if status != "running":
+        if ended:
             code = experiment.facts.get("exit_code")
             code = 1 if code is None or status == "crashed" else int(code)
             return Waited(

@@ -23,6 +23,7 @@ from evsys_record.experiment_record import PLOTS, RUNNING, ExperimentRecord, run
 from evsys_record.files import read_json
 from evsys_record.index import Index
 from evsys_record.jsonl import read_jsonl
+from evsys_record.lock import ExperimentLock
 from evsys_record.marks import marks_of, with_marks
 from evsys_record.past_files import read_experiment
 from evsys_record.result_trees import read_file_as
@@ -159,6 +160,11 @@ class Experiment:
         return running_or_crashed(self.directory)
 
     @property
+    def ended(self) -> bool:
+        """True once its process has let go of it: a status other than `running` is on record before the last event and the plots are."""
+        return self.status != RUNNING and ExperimentLock(self.directory).holder() is None
+
+    @property
     def config(self) -> str:
         """The experiment file, byte for byte as it was run."""
         return self._record.config_bytes.decode("utf-8")
@@ -292,7 +298,7 @@ class Following(Iterator["Line"]):
 
     def _follow(self) -> Iterator[Line]:
         while True:
-            ended = self._experiment.status != RUNNING
+            ended = self._experiment.ended
             self._find_files(offset=0)
             idle = True
             for name, tail in self._tails.items():
