@@ -322,7 +322,7 @@ class Lab:
             settle = f"score {compared[0].arm} and base_model again on fresh rollouts or seeds"
         if kind == "open":
             settling = Settling(arm=compared[0].arm, tasks=draw.randrange(150, 900))
-            settle = f"about {settling.tasks} tasks would show an effect of 0.05 for {settling.arm} (100 were scored)"
+            settle = f"about {settling.tasks} tasks would show an effect of 0.05 for {settling.arm} (100 tasks were scored)"
         self.end(
             record,
             verdict,

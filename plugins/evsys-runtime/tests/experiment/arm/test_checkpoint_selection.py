@@ -242,5 +242,5 @@ def test_what_would_settle_it_counts_the_tasks_that_decide(project):
     assert conclusion.verdict == "INCONCLUSIVE"
     assert conclusion.settling.tasks > 24
     assert conclusion.settle.endswith(
-        "(24 were scored); only the half that doesn't select a checkpoint counts"
+        "(24 tasks were scored); only the half that doesn't select a checkpoint counts"
     )

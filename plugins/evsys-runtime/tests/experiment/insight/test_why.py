@@ -64,7 +64,7 @@ def changed(run, **params):
             },
             0.1,
             (
-                "[-0.050, 0.150] holds no effect as well as one of at least the minimum_effect 0.1: p 0.4 after correction, "
+                "[-0.050, 0.150] includes both 0 and effects of at least the minimum_effect 0.1: p 0.4 after correction, "
                 "above 0.05; this design sees effects from 0.140 on"
             ),
         ),

@@ -386,7 +386,7 @@ def test_tasks_that_all_agree_are_no_perfect_evidence_and_a_minimum_effect_gives
     conclusion = conclude(attrs.evolve(QUESTION, margin=0.05), [arm("a", ZEROS, ZEROS)])
     assert conclusion.verdict == "INCONCLUSIVE"
     assert conclusion.comparisons[0].smallest_detectable_effect == pytest.approx(0.2137, abs=1e-3)
-    assert conclusion.settle == "about 134 tasks would show an effect of 0.05 for a (30 were scored)"
+    assert conclusion.settle == "about 134 tasks would show an effect of 0.05 for a (30 tasks were scored)"
     assert conclusion.settling == Settling(arm="a", tasks=134)
 
 
@@ -400,7 +400,7 @@ def test_a_minimum_effect_is_aimed_at_and_not_the_effect_that_happened_to_come_u
     assert "an effect of 0.02 for a" in set_.settle
     of = {point.effect: point.tasks for point in free.settling_curve}
     assert of[0.02] == tasks_named(set_) > 4 * of[0.1]
-    assert set_.settle.endswith(f", and {of[0.1]} tasks one of 0.1, as it came up (30 were scored)")
+    assert set_.settle.endswith(f", and {of[0.1]} tasks one of 0.1, as it came up (30 tasks were scored)")
     assert set_.settling_curve == ()
 
 
@@ -451,7 +451,7 @@ def test_an_open_claim_with_a_margin_asks_for_the_tasks_that_place_the_effect(cl
     tasks = max(31, tasks_to_place(paired, gap))
     assert undecided.settling == Settling(arm="a", tasks=tasks)
     assert undecided.words == (
-        f"about {tasks} tasks would show whether a's effect of 0.1 is within the margin of {margin} (30 were scored)"
+        f"about {tasks} tasks would show whether a's effect of 0.1 is within the margin of {margin} (30 tasks were scored)"
     )
     near = attrs.evolve(question, margin=0.1, claim="equal")
     assert settling_advice((), [opened(some)], question=near, level=0.05).words.startswith("another margin: ")
@@ -470,7 +470,7 @@ def test_an_effect_that_is_real_but_perhaps_too_small_asks_for_the_tasks_that_pl
     conclusion = conclude(attrs.evolve(QUESTION, margin=0.3), [arm("a", ZEROS, some)])
     assert conclusion.comparisons[0].p_value == 1.0  # it isn't more than the margin
     assert re.fullmatch(
-        r"about \d+ tasks would show whether a's effect of 0\.233 reaches the minimum_effect of 0\.3 \(30 were scored\)",
+        r"about \d+ tasks would show whether a's effect of 0\.233 reaches the minimum_effect of 0\.3 \(30 tasks were scored\)",
         conclusion.settle,
     )
     assert tasks_named(conclusion) > 100

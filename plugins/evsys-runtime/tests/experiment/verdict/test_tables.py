@@ -19,6 +19,7 @@ from evsys_runtime.experiment.verdict.prose import conclusion_markdown, run_mark
 from evsys_runtime.experiment.verdict.tables import (
     breakdown_tables,
     comparison_table,
+    confidence,
     markdown_table,
     number,
     score_tables,
@@ -204,3 +205,19 @@ def test_the_conclusion_page_has_the_tables_and_a_label_with_a_bar_breaks_none()
 def test_a_markdown_table_has_as_many_cells_in_each_line():
     lines = markdown_table(comparison_table(Conclusion(verdict=None, reason="", baseline="b")))
     assert {line.count("|") for line in lines} == {6}
+
+
+@pytest.mark.parametrize(
+    ("level", "text"),
+    [
+        (None, "95 %"),
+        (0.04, "96 %"),
+        (0.0125, "98.8 %"),
+        (0.0005, "99.95 %"),
+        (0.00024, "99.976 %"),
+        (1e-6, "99.9999 %"),
+    ],
+)
+def test_no_interval_has_a_confidence_of_100(level, text):
+    compared = Comparison(arm="a", before=0.5, outcome="inconclusive", level=level)
+    assert confidence(compared) == text

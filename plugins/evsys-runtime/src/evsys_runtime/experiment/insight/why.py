@@ -166,7 +166,7 @@ def _undecided_words(each: Comparison, minimum: float, bounds: str, chance: str)
         if apart and not minimum
         else f"{bounds} doesn't show on which side of the minimum_effect {minimum:g} it lies:"
         if apart
-        else f"{bounds} holds no effect as well as one {aim}:"
+        else f"{bounds} includes both 0 and effects {aim}:"
     )
     return f"{open_} {chance}{limit}" if chance else f"{open_.rstrip(':')}{limit}"
 

@@ -87,7 +87,7 @@ def _minimum_effect_advice(one: Open, minimum: float, level: float) -> Advice:
     runs = None if one.paired.seeds is None else math.ceil(one.comparison.n_seeds * tasks / n)
     return Advice(
         words=f"about {tasks} tasks{more} would show whether {arm}'s effect of {one.paired.effect:.3g} reaches the "
-        f"minimum_effect of {minimum:g} ({n} were scored)",
+        f"minimum_effect of {minimum:g} ({n} tasks were scored)",
         settling=Settling(arm=arm, tasks=tasks, runs=runs),
     )
 
@@ -104,7 +104,7 @@ def _margin_advice(one: Open, question: Question, level: float) -> Advice:
         )
     tasks = max(n + 1, tasks)
     return Advice(
-        words=f"about {tasks} tasks would show whether {arm}'s effect of {effect:.3g} is within the margin of {margin:g} ({n} were scored)",
+        words=f"about {tasks} tasks would show whether {arm}'s effect of {effect:.3g} is within the margin of {margin:g} ({n} tasks were scored)",
         settling=Settling(arm=arm, tasks=tasks),
     )
 
@@ -115,7 +115,7 @@ def _effect_advice(one: Open, effect: float, level: float) -> Advice:
     seen = abs(one.paired.effect)
     if seen > effect * (1 + 1e-9):
         said += f", and {_amount(one, seen, level)[0]} one of {seen:.3g}, as it came up"
-    return Advice(words=f"{said} ({one.paired.n} were scored)", settling=settling)
+    return Advice(words=f"{said} ({one.paired.n} tasks were scored)", settling=settling)
 
 
 def _amount(one: Open, effect: float, level: float) -> tuple[str, Settling]:
@@ -142,6 +142,6 @@ def _asking(one: Open, level: float) -> Advice:
     more = "".join(f", {amount} one of {effect:g}" for amount, effect in others)
     return Advice(
         words=f"a minimum_effect to aim at: for {one.comparison.arm} about {first[0]} would show an effect of {first[1]:g}{more} "
-        f"({one.paired.n} were scored)",
+        f"({one.paired.n} tasks were scored)",
         curve=curve,
     )

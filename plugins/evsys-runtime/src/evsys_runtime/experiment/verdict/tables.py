@@ -234,7 +234,9 @@ def stated_interval(comparison: Comparison) -> tuple[str, str]:
 
 def confidence(comparison: Comparison) -> str:
     """The confidence of an effect's interval; records that don't state its level have 95 %."""
-    return f"{100 * (1 - (0.05 if comparison.level is None else comparison.level)):.3g} %"
+    outside = 100 * (0.05 if comparison.level is None else comparison.level)
+    # in 3 digits 99.976 % would be 100 %, which no interval has
+    return f"{100 - outside:.3g} %" if outside > 0.05 else f"{100 - float(f'{outside:.2g}'):.9g} %"
 
 
 def comparison_table(conclusion: Conclusion) -> Table:
