@@ -73,7 +73,8 @@ class Evaluator:
         deterministic: sample in fixed waves, so that each scoring has the same bits.
         score_untrained: score every entry at step 0 too.
         selecting: the entry by whose scores a checkpoint is going to be selected; None if the last one counts.
-        known: scorings made before: of shared starting weights, or by the attempts that this one continues from.
+        known: earlier evaluations, which are not repeated: of shared starting weights, or by the attempts that this
+            one continues from.
         expected_seconds: how long a scoring of an entry took elsewhere.
         make_model: makes the model client of a scoring; by default the snapshot behind the renderer.
         timeout_seconds: longest time of one rollout.
@@ -186,7 +187,7 @@ class Evaluator:
 
         Judged by the last scoring of each entry; None where one was never scored.
         """
-        times = {b.name: _scorings(b, start, end) for b in self.benchmarks}
+        times = {b.name: _evaluation_count(b, start, end) for b in self.benchmarks}
         if any(n and name not in self._seconds for name, n in times.items()):
             return None
         return sum((n * self._seconds[name] for name, n in times.items() if n), 0.0)
@@ -465,7 +466,7 @@ class Evaluator:
             level(event, benchmark=benchmark.name, split=benchmark.split, **facts)
 
 
-def _scorings(benchmark: BoundBenchmark, start: int, end: int) -> int:
-    """How often an entry is scored after step `start`: where it is due, and at the end."""
+def _evaluation_count(benchmark: BoundBenchmark, start: int, end: int) -> int:
+    """How often an entry is evaluated after step `start`: when it is due, and at the end."""
     every = benchmark.run_every
     return (end // every - start // every) + (end % every > 0) if every else 1

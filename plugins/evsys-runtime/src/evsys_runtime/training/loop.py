@@ -122,6 +122,7 @@ class TrainingLoop:
         )
         # A rate of 0 is allowed, as a control, and must not pass for a training that had no effect.
         self._warn(self._schedule.standstill(progress.step, self._limit))
+        # A resumed run may lack an evaluation at the very step that it continues from.
         await self._score(progress.step)
         status: Status = "completed"
         reason: str | None = None

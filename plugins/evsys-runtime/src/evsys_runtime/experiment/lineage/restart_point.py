@@ -128,7 +128,9 @@ class RestartPoint:
         return {"reason": "resume", "parent": self.attempt, "from_step": self.step}
 
     def missing_evaluation_steps(self, benchmarks: Iterable[BoundBenchmark], *, untrained: bool) -> list[int]:
-        """The steps before `step` whose weights some entry wanted scored and that have no score.
+        """The steps before `step` at which an entry was due and has no evaluation on record.
+
+        `step` itself isn't among them: the training loop asks for its evaluation when it starts.
 
         Args:
             benchmarks: the entries.
