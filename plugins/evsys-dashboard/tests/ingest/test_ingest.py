@@ -266,6 +266,14 @@ def test_a_batch_of_too_many_pieces_is_refused(monkeypatch):
         unpack(pack([Piece(file="a")] * 3))
 
 
+def test_a_list_of_pieces_that_is_too_long_is_refused_before_it_is_read(monkeypatch):
+    from evsys_dashboard.ingest import pieces
+
+    monkeypatch.setattr(pieces, "MOST_LISTED", 10)
+    with pytest.raises(ConfigError, match="more than 10 bytes"):
+        unpack(pack([Piece(file="a")]))
+
+
 def test_a_batch_with_numbers_that_are_not_whole_is_refused():
     import zlib
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -138,6 +138,8 @@ class _Batch:
         self._version = version
         self._keep_bytes = keep_bytes
         self._runs: dict[str, int] = {}
+        self._paths: set[str] | None = None
+        self._folders: set[str] = set()
         self.files: dict[str, dict[str, Any]] = {}
         self.changed: set[str] = set()
 
@@ -161,15 +163,19 @@ class _Batch:
 
     def _refuse_in_the_way(self, path: str) -> None:
         """Refuse a file in whose path another file is, or that is in the path of others: no folder can hold both."""
-        parts = path.split("/")
-        above = ["/".join(parts[:end]) for end in range(1, len(parts))]
-        below = file.c.path.startswith(f"{path}/", autoescape=True)
-        query = sa.select(file.c.path).where(
-            file.c.experiment_id == self._experiment_id, file.c.path.in_(above) | below
-        )
-        found = self._connection.execute(query.limit(1)).scalar()
-        if found is not None:
-            raise ConfigError(f"{path} can't be in one record with {found}: one is a folder of the other")
+        if self._paths is None:
+            query = sa.select(file.c.path).where(file.c.experiment_id == self._experiment_id)
+            self._paths = set(self._connection.execute(query).scalars())
+            self._folders = {folder for each in self._paths for folder in _folders(each)}
+        in_the_way = next((folder for folder in _folders(path) if folder in self._paths), None)
+        if in_the_way is None and path in self._folders:
+            in_the_way = f"{path}/..."
+        if in_the_way is not None:
+            raise ConfigError(
+                f"{path} can't be in one record with {in_the_way}: one is a folder of the other"
+            )
+        self._paths.add(path)
+        self._folders.update(_folders(path))
 
     def _run(self, name: str) -> int:
         """The number of a run, marked as changed."""
@@ -247,6 +253,12 @@ class _Batch:
             if (row := rollout_row(line)) is not None
         ]
         self._database.insert(self._connection, rollout, rows)
+
+
+def _folders(path: str) -> Iterator[str]:
+    """The folders that a file is in, from the record's own on."""
+    parts = path.split("/")
+    return ("/".join(parts[:end]) for end in range(1, len(parts)))
 
 
 def _project(connection: sa.Connection, name: str) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from evsys.errors import ConfigError
 
 __all__ = [
     "EXPERIMENT_NAME",
+    "MOST_LISTED",
     "MOST_PIECES",
     "MOST_UNPACKED",
     "Held",
@@ -31,6 +32,9 @@ MOST_UNPACKED = 64 << 20
 
 MOST_PIECES = 20_000
 """Pieces of a batch."""
+
+MOST_LISTED = 8 << 20
+"""Bytes of the list of a batch's pieces, which holds up all requests while it is read."""
 
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _PART = re.compile(r"(?!\.)[^/\\:\x00-\x1f\x7f\ud800-\udfff]{1,200}")
@@ -146,6 +150,8 @@ def unpack(body: bytes) -> list[Piece]:
     if not unpacking.eof:
         raise ConfigError("the batch is cut off")
     head, _, rest = data.partition(b"\n")
+    if len(head) > MOST_LISTED:
+        raise ConfigError(f"the list of the batch's pieces has more than {MOST_LISTED} bytes")
     try:
         listed = json.loads(head)
         if len(listed) > MOST_PIECES:

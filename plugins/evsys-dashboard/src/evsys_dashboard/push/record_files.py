@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator
@@ -99,7 +100,7 @@ class RecordFiles:
                 return
             piece = self._lines(name, path, left) if is_lines(name) else self._whole(name, path)
             if piece is not None:
-                left -= len(piece.data) + len(name)
+                left -= len(piece.data) + len(json.dumps(name))
                 number += 1
                 yield piece
 
