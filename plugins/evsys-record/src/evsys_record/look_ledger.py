@@ -138,10 +138,9 @@ class LookLedger:
             if line.simulated == question.simulated and any(map(question.is_on, line.contents)):
                 runs[line.experiment_id] = line.runs
         for experiment, lines in by_experiment.items():
-            runs.pop(experiment, None)
-            last = lines[-1]
+            begun, last = runs.pop(experiment, 0), lines[-1]
             if last.question.simulated == question.simulated and last.question.has_tasks_of(question):
-                runs[experiment] = last.runs
+                runs[experiment] = max(begun, last.runs)  # what was cut off has no score on record
         return sum(count for experiment, count in runs.items() if experiment not in looked)
 
     def scored_before(self, scores: Iterable[str], *, apart_from: str) -> int:

@@ -9,6 +9,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from small_project import RUN
 
 from evsys import use_registry
 from evsys_backend_mock.backend import MockBackend
@@ -17,6 +18,7 @@ from evsys_record.files import read_json, write_json
 from evsys_record.history import past_experiment
 from evsys_record.index import Index
 from evsys_record.marks import concluded_labels, labels
+from evsys_record.run_record import RunRecord
 from evsys_record.user_ledger import user_ledger
 from evsys_runtime.config.model import BenchmarkConfig
 from evsys_runtime.config.project import project_registry
@@ -84,6 +86,51 @@ def test_runs_scored_by_an_experiment_that_was_cut_off_before_its_conclusion(pro
     assert (
         marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 run scored without a look").number == 1
     )
+
+
+def cut_off(experiment, *, step, killed=True):
+    """Run it, end it where all rewards of a scoring are there and it isn't on record yet, and delete what that leaves.
+
+    Where it is killed, it concludes nothing.
+    """
+
+    def end(_record, result):
+        if result.step == step:
+            raise SystemExit
+
+    def fail(*_args, **_options):
+        raise SystemExit
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(RunRecord, "evaluation", end)
+        if killed:
+            patch.setattr(running, "conclude_and_write", fail)
+        experiment.run()
+    shutil.rmtree(experiment.record.directory)
+
+
+def test_runs_whose_scoring_was_cut_off(project):
+    cut_off(project.experiment(metadata=METADATA), step=6)
+    marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 run scored without a look")
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_checkpoint_scored_as_the_starting_weights_of_an_experiment_that_was_cut_off(project, killed):
+    first = project.experiment(metadata="metadata: {hypothesis: it learns}\n")
+    first.run()
+    (checkpoint, *_) = sorted(first.record.directory.glob("runs/*/checkpoints/*"), reverse=True)
+    kept = shutil.copytree(checkpoint, project.root / "kept")
+    shutil.rmtree(first.record.directory)
+    start = f"{{name: evsys/tiny, init_from_checkpoint: {kept}}}"
+    from_it = f"run:{RUN.replace('{name: evsys/tiny}', start)}"
+    cut_off(project.experiment(from_it, metadata=METADATA), step=0, killed=killed)
+    marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 run scored without a look")
+
+
+def test_untrained_weights_whose_scoring_was_cut_off_are_no_run(project):
+    cut_off(project.experiment(metadata=METADATA), step=0)
+    conclusion = project.experiment(metadata=METADATA, extra=AGAIN).run().conclusion
+    assert (conclusion.looks.number, conclusion.looks.unasked) == (1, 0)
 
 
 def test_runs_scored_by_an_invalid_experiment(project):

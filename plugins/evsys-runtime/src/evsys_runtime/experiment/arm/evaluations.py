@@ -14,6 +14,7 @@ from evsys.protocols import Log, Renderer, TrainingClient
 from evsys.types import EvaluationResult, ModelSpec, RunResult
 from evsys_record import is_proof
 from evsys_record.run_record import RunRecord
+from evsys_runtime.background import in_background
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.evaluator import Evaluator
@@ -84,7 +85,7 @@ class ArmEvaluations:
             seeds=seeds,
             registry=registry,
             record=record,
-            keep=partial(_keep, session, record),
+            keep=record.evaluation,
             log=log,
             deterministic=arm.deterministic,
             score_untrained=untrained,
@@ -142,7 +143,18 @@ class ArmEvaluations:
             return
         with boundary("backend", self.arm.run.backend.kind, run_id_of(self.arm)):
             snapshot = await client.sampling_client()
+        await self._put_down(step)
         await self.evaluator.submit(step, snapshot)
+
+    async def _put_down(self, step: int) -> None:
+        """Put into the ledger of looks that trained weights are about to be scored: from then on a verifier sees how they do.
+
+        Weights that the arm starts from are trained ones where they come from a checkpoint.
+        """
+        model = self.arm.run.model
+        trained = step > 0 or model.init_from_checkpoint or model.load_checkpoint_path
+        if trained and self.benchmarks and not self.session.runs_on_file:
+            await in_background(put_scores, self.session, 1)
 
     async def results(self, client: TrainingClient, steps: int, result: RunResult | None = None) -> None:
         """Score the weights that count on every entry, and the API models alongside them; see `trained`."""
@@ -174,6 +186,7 @@ class ArmEvaluations:
             self.log.error("evaluation.missing", reason=str(exc), exc_info=exc)
             await self.evaluator.final(steps, None, reason=str(exc), entries=entries)
             return
+        await self._put_down(steps)
         await self.evaluator.final(steps, snapshot, entries=entries, through=through)
 
     def _portable_result(self, result: RunResult) -> RunResult:
@@ -212,13 +225,6 @@ class ArmEvaluations:
                     partial(self.evaluator.score_model, benchmark, model),
                     self.watch.pause,
                 )
-
-
-def _keep(session: Session, record: RunRecord, result: EvaluationResult) -> None:
-    """Put a scoring on record, and the first one of trained weights into the ledger of looks."""
-    record.evaluation(result)
-    if result.step > 0 and result.model is None and not session.runs_on_file:
-        put_scores(session, 1)
 
 
 def _cache(

@@ -273,7 +273,8 @@ def put_scores(session: Session, runs: int) -> None:
     """Write that so many trained runs have scores, which someone sees although no look is taken, or none yet.
     Blocking.
 
-    It is on file from the first score on: an experiment ended before its conclusion has been seen all the same.
+    It is on file before the first scoring begins: one that is cut off, in its middle or before the conclusion, has
+    been seen all the same.
     """
     if session.options.dry or runs <= session.runs_on_file:
         return
