@@ -28,6 +28,8 @@ def test_every_command_explains_itself(evsys, name):
     outcome = evsys(name, "--help")
     assert outcome.code == 0
     assert outcome.out.startswith(f"Usage: evsys {name}")
+    _, _, subcommands = outcome.out.partition("\nCommands:\n")
+    assert "..." not in subcommands  # their first lines fit
 
 
 def test_version_names_the_distribution(evsys):

@@ -23,16 +23,16 @@ _PYTEST_FAILED, _PYTEST_INTERRUPTED = 1, 2
 @click.argument("distributions", metavar="DIST", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
 @click.option(
-    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to a file too."
+    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Also write the report to a file."
 )
 @click.option("--live", is_flag=True, help="Run checks that need a service; allow the network.")
-@click.option("--timeout", type=float, metavar="SECONDS", help="How long a check may take (default 30).")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Time limit of each check.  [default: 30]")
 def conformance(
     *, distributions: tuple[str, ...], as_json: bool, report: Path | None, live: bool, timeout: float | None
 ) -> int:
     """Check the plugins of the distribution DIST against their kinds' contracts.
 
-    DIST may also be one plugin, written distribution/name, or `all`. Ends with 0 when all keep them, else with 3.
+    DIST may also be one plugin, written distribution/name, or `all`. The exit code is 0 if every check passes, else 3.
     """
     from evsys.errors import PluginError, PluginNotFoundError
     from evsys_conformance.selection import NothingToCheckError, select

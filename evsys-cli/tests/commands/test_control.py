@@ -109,7 +109,7 @@ def test_json_has_the_reply(evsys, running):
 def test_an_experiment_without_a_process_is_named(evsys, running):
     done = evsys("pause", "last")
     assert done.code == 1
-    assert done.err.startswith(f"{running.experiment_id} is not running; to continue it: evsys resume ")
+    assert done.err.startswith(f"{running.experiment_id} is not running; if it is incomplete, `evsys resume ")
 
 
 @pytest.mark.parametrize(

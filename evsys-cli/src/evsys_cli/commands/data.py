@@ -42,9 +42,10 @@ def data() -> None:
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value of the file.")
 @json_option
 def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Show the first rows of CONFIG after its transforms and the chat template. Trained tokens are marked.
+    """Show the first training rows as the model sees them.
 
-    They are green on a terminal, and enclosed in ⟦ and ⟧ elsewhere.
+    The rows of CONFIG are shown after its transforms and the chat template. Trained tokens are green on a terminal, and
+    enclosed in ⟦ and ⟧ elsewhere.
     """
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.preflight.preview import preview_rows
@@ -74,9 +75,9 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Override a value of the file.")
 @json_option
 def check(config: Path, *, arm: str | None, fail: bool, overrides: tuple[str, ...], as_json: bool) -> int:
-    """Find tasks of CONFIG's benchmarks among the rows that its arms train on.
+    """Find benchmark tasks among the training rows.
 
-    A task is flagged if rows have its whole instruction, a text nearly equal to it, 13 of its words in a row, 70 % of its runs of 8
+    The rows that each arm of CONFIG trains on are searched for the tasks of its benchmarks. A task is flagged if rows have its whole instruction, a text nearly equal to it, 13 of its words in a row, 70 % of its runs of 8
     words, or its long answer. Boilerplate that many different tasks share, such as a template, isn't evidence.
     """
     from evsys_record import result_tree

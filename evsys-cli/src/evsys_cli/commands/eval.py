@@ -126,7 +126,10 @@ def benchmark() -> None:
 )
 @_with_options
 def run(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
-    """Evaluate a model on each BENCHMARK, like `evsys eval` with the benchmarks first."""
+    """Evaluate a model on each BENCHMARK.
+
+    Like `evsys eval`, with the benchmarks first.
+    """
     return _score(model, benchmarks, **options)
 
 

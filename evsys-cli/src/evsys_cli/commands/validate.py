@@ -28,7 +28,7 @@ __all__ = ["validate"]
 def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json: bool) -> None:
     """Check CONFIG and every arm it expands to, and report every problem. Works offline by default; nothing is prepared or downloaded.
 
-    It warns of arms that lie where others on record failed and none completed, and of repeats of earlier experiments.
+    Warns about arms similar to past ones that all failed, and about repeats of earlier experiments.
     """
     from evsys_runtime.config.validate import load_experiment
     from evsys_runtime.experiment.preflight.leak_warnings import quick_leak_warnings

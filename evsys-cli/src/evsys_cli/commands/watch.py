@@ -25,8 +25,8 @@ __all__ = ["watch"]
 def watch(experiment: str, *, records: Path | None, as_json: bool) -> None:
     """Follow EXPERIMENT until it ends: each run's step, loss, scores and time left, and the budget.
 
-    Works from any terminal, also on an experiment that another process runs or that has ended. Ctrl-C ends the view and
-    leaves the experiment alone. Without a terminal, events are printed as they happen.
+    Works from any terminal, even if another process runs the experiment or it has ended. Ctrl-C stops watching; the
+    experiment continues. Without a terminal, events are printed as they happen.
     """
     from evsys_record import Experiment
 

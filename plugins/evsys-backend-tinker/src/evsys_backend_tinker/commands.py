@@ -58,11 +58,11 @@ def probe(
     tolerance: float,
     as_json: bool,
 ) -> None:
-    """Train a few steps on KIND (by default tinker) and look at logprobs, losses, the optimiser, states and
-    samples.
+    """Test a training server with a small run.
 
-    It creates four small models and a state there. Missing features of a server are remembered for a month: later
-    runs compute such losses in two passes. Ends with exit code 1 if something differs.
+    Trains a few steps on KIND (by default tinker) and checks logprobs, losses, the optimiser, states and samples.
+    Creates four small models and a state there. Missing features of a server are remembered for a month: later runs
+    compute such losses in two passes. The exit code is 1 if anything differs.
     """
     import asyncio
 
@@ -123,7 +123,10 @@ def states(
     experiments: str,
     as_json: bool,
 ) -> None:
-    """List the states that runs of evsys have left on a server of the Tinker protocol, or delete them."""
+    """List or delete the states left on a training server.
+
+    These are the states that runs of evsys saved on a server of the Tinker protocol.
+    """
     import datetime as dt
     from importlib.metadata import version
     from pathlib import Path

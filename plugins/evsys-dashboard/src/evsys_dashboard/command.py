@@ -72,9 +72,9 @@ def dashboard(ctx: click.Context, *, port: int, records: Path | None, as_json: b
 @_directory_option
 @json_option
 def serve(*, database: str | None, listen: str, directory: Path, as_json: bool) -> None:
-    """Serve a team's experiments: takes in the records sent to it, and shows them to those with a key.
+    """Serve a team's experiments.
 
-    Make the first key with `evsys dashboard keys create`.
+    Accepts records sent with `evsys sync`, and shows them to anyone with a key. Make the first key with `evsys dashboard keys create`.
     """
     import asyncio
 

@@ -116,7 +116,9 @@ def read_address(directory: Path) -> Address:
     """
     name = directory.absolute().name
     if not (directory / CONTROL).exists():
-        raise ControlError(f"{name} is not running", hint=f"to continue it: evsys resume {name}")
+        raise ControlError(
+            f"{name} is not running", hint=f"if it is incomplete, `evsys resume {name}` continues it"
+        )
     tree = read_json(directory / CONTROL)
     try:
         holder = Holder(**{key: tree[key] for key in ("pid", "host", "since", "boot", "process_started")})

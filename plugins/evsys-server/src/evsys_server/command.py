@@ -29,7 +29,7 @@ KEY = "EVSYS_SERVE_KEY"
     "models",
     multiple=True,
     metavar="NAME",
-    help="Base model to serve; may be given several times. By default evsys/tiny.",
+    help="Base model to serve; may be repeated.  [default: evsys/tiny]",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -68,8 +68,8 @@ KEY = "EVSYS_SERVE_KEY"
 @click.option(
     "--deterministic",
     is_flag=True,
-    help="Compute each sample request, or batch that a client has named, by itself, so that results don't depend on what else "
-    "is asked. Slower.",
+    help="Compute each sampling request, or batch named by a client, on its own, so that results don't depend on other "
+    "requests. Slower.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print no log lines.")
 @json_option
@@ -89,8 +89,8 @@ def serve(
 ) -> None:
     """Serve base models to clients of the Tinker protocol, and to OpenAI clients under /v1.
 
-    Prints its address and key once it listens, with --json as one document, and stops at Ctrl-C. Checkpoints stay in the directory
-    and are found by the next server.
+    Prints its address and key once it listens (with --json, as one document), and stops on Ctrl-C. Checkpoints stay in
+    the directory, where the next server finds them.
     """
     import asyncio
 
