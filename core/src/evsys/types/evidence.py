@@ -155,8 +155,8 @@ class LookSeries:
     tasks is in the other one, and they share one of the `levers`: the config keys in which the arms differ from the baseline, with a sign
     for numbers. `tasks` is the hash of the task contents.
     `number` counts from 1, and `earlier` has the looks before it, the oldest first. `level` is the part of `alpha`, the level of the whole series, that
-    this look may spend. `scorings` is more than 1 if a run was ended by its scores: it could have ended at any of them, so the
-    level is divided by their number. `tested` is false if there was nothing to test, and `complete` if every planned run has a score; a look that
+    this look may spend. `scorings` is more than 1 if a run was ended by its scores, or an experiment between its repeats: it could have ended at any
+    of them, so the level is divided by their number. `tested` is false if there was nothing to test, and `complete` if every planned run has a score; a look that
     tested nothing, or that the same experiment completed later, spends nothing. `rebuilt`: the project's ledger of looks was missing once and was
     made again from the experiments on record, so looks of deleted ones aren't known. `similar` counts the looks of other experiments at similar
     questions: on the same tasks, by another metric, claim, baseline or lever. `other_tasks` counts those at the same question on other tasks, `unasked` the

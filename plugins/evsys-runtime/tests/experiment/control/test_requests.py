@@ -14,7 +14,9 @@ import evsys_record
 from evsys.types import ExperimentResult
 from evsys_record.events import read_events
 from evsys_record.jsonl import read_jsonl
+from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment import Experiment
+from evsys_stats.alpha_spending import level_of_look
 
 ASKS = """
 import asyncio
@@ -181,6 +183,26 @@ def test_an_arm_that_is_stopped_is_scored_and_is_no_failed_one(ask):
 def test_a_stop_divides_the_level_among_the_planned_scorings(ask):
     found = ask({"run-s0 4": [{"request": "stop"}]})
     assert found.result.conclusion.looks.scorings == 3
+
+
+def test_a_stop_between_repeats_divides_the_level_among_the_planned_ones(ask):
+    """Any of them could have been the last, as all of their scores were known by then."""
+    four = "n_repeats: 4\nmax_concurrent_arms: 1\n"
+    found = ask({"run-s1 evaluation 6": [{"request": "stop"}]}, metadata=METADATA, extra=four)
+    assert [steps for _, steps in found.status.values()] == [6, 6, 0, 0]
+    looks = found.result.conclusion.looks
+    assert (looks.scorings, looks.level) == (4, level_of_look(1, ALPHA) / 4)
+
+
+def test_a_stop_that_drops_whole_arms_leaves_the_level_to_the_correction_for_all(ask, two_arms):
+    found = ask(
+        {"long-s0 evaluation 6": [{"request": "stop"}]},
+        two_arms,
+        metadata=METADATA,
+        extra="max_concurrent_arms: 1\n",
+    )
+    assert [steps for _, steps in found.status.values()] == [6, 0]
+    assert found.result.conclusion.looks.scorings == 1
 
 
 def test_an_experiment_that_is_stopped_begins_no_more_arms_and_is_complete(ask, two_arms):

@@ -353,7 +353,8 @@ def _scorings_to_end_at(session: Session, entry: str, results: Sequence[ArmResul
 
     The scoring at which it ended decides then, unless a checkpoint was selected and proved on other samples. Each planned
     scoring has an equal part of the level. If it isn't known how many there would have been, the k-th has a part of
-    1 / (k (k + 1)), and the parts of any number sum to at most 1.
+    1 / (k (k + 1)), and the parts of any number sum to at most 1. The same goes for repeats: where later ones of an arm
+    were never begun on request, any of them could have been the last.
     """
     planned = {arm.run_id: _planned_scorings(session, arm, entry) for arm in session.plan.arms}
     parts = [1]
@@ -364,7 +365,18 @@ def _scorings_to_end_at(session: Session, entry: str, results: Sequence[ArmResul
         count, most = len(scored - {0}), planned.get(result.run_id)
         if result.run is not None and result.run.stop_reason and ended and not proved and count:
             parts.append(count * (count + 1) if most is None else max(count, most))
-    return max(parts)
+    return max(parts) * _repeats_to_end_at(session, results)
+
+
+def _repeats_to_end_at(session: Session, results: Sequence[ArmResult]) -> int:
+    """How many repeats are planned of an arm of which a request let some begin and others not; 1 if there is none."""
+    begun, planned = {False: set[str](), True: set[str]()}, Counter(arm.name for arm in session.plan.arms)
+    for result in results:
+        if result.status == "stopped":
+            begun[bool(result.evaluations)].add(result.arm)
+        elif result.status == "completed":
+            begun[True].add(result.arm)
+    return max((planned[arm] for arm in begun[True] & begun[False]), default=1)
 
 
 def _planned_scorings(session: Session, arm: ArmConfig, entry: str) -> int | None:

@@ -98,7 +98,9 @@ def unflagged_line(conclusion: Conclusion) -> str | None:
 def look_line(series: LookSeries) -> str:
     """Which look at its question a conclusion is, the level that it could spend, and what the looks before it came to, in one line."""
     times = (
-        "" if series.scorings == 1 else f", shared by {series.scorings} scorings that could have ended a run"
+        ""
+        if series.scorings == 1
+        else f", shared by {series.scorings} scorings that could have been the last"
     )
     line = f"look {series.number} at this question, level {series.level:.2g} of {series.alpha:g}{times}"
     if not series.tested:
