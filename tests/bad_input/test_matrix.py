@@ -133,7 +133,7 @@ def test_ten_thousand_arms_are_counted_and_a_hundred_thousand_refused_before_the
         ("    algorithm.params.steps: 3\n", r"expected a list or a mapping, got 3; write \[3\]"),
         ("    algorithm.params.steps: [1, 1]\n", r":12:33: .*the arm 'steps-1' is the same run as 'steps-0'; remove one; 'n_repeats'"),
         ("    algorithm.params.learning_rate: [1, 1.0]\n", r"is the same run as"),
-        ("    algorithm.params.steps: [1, -2]\n", r":12:33: .*'steps' must be >= 1: -2 \(in the arm 'steps-minus-2'\)"),
+        ("    algorithm.params.steps: [1, -2]\n", r":12:33: .*'steps' must be >= 1, got -2 \(in the arm 'steps-minus-2'\)"),
         ("    {}\n", r"there is no axis; give at least one, or use `run`"),
         ("    name: [base_model, x]\n", r"an arm can't be called 'base_model'"),
         ("    algorithm.params.steps: {values: [1], when: {algorithm.params.stepz: 1}}\n", r"no arm has 'algorithm\.params\.stepz'; did you mean 'algorithm\.params\.steps'\?"),
@@ -189,7 +189,7 @@ def test_what_is_wrong_with_the_axes_hides_nothing_else_that_is_wrong(lab, axes,
         said,
         r"no backend is called 'mok'; did you mean 'mock'\?",
         r"there is no file taks\.jsonl",
-        r"\$\.matrix\.axes\['algorithm\.params\.batch_size'\]\[1\]: 'batch_size' must be >= 1: 0",
+        r"\$\.matrix\.axes\['algorithm\.params\.batch_size'\]\[1\]: 'batch_size' must be >= 1, got 0",
         r"no callback is called 'nothing'",
     )
     assert len(outcome.json["error"]["problems"]) == 5
@@ -206,7 +206,7 @@ def test_two_ways_of_saying_what_is_run_are_both_looked_at(lab):
     broken = CONFIG.partition("run:\n")[2].replace("kind: mock", "kind: mok")
     lab.config(text=grid("    seed: [1, -2]\n") + f"run:\n{broken}")
     lab.run().refused(
-        2, "3 problems:", r"found 'run' and 'matrix'", r"no backend is called 'mok'", r"must be >= 0: -2"
+        2, "3 problems:", r"found 'run' and 'matrix'", r"no backend is called 'mok'", r"must be >= 0, got -2"
     )
 
 

@@ -172,7 +172,7 @@ def test_a_model_of_an_unknown_architecture_is_refused_before_training(lab, mode
     ("old", "new", "said"),
     [
         ("lora_rank: 4", "target_modules: [q_prj]", r"unknown target modules \['q_prj'\]; choose among all-linear, q_proj"),
-        ("lora_rank: 4", "lora_rank: 0", r"'lora_rank' must be >= 1: 0"),
+        ("lora_rank: 4", "lora_rank: 0", r"'lora_rank' must be >= 1, got 0"),
         ("name: evsys/tiny", "name: evsys/tiny, renderer: nope", r":7:29: \$\.run\.model\.renderer: no renderer is called 'nope'"),
         ("name: evsys/tiny", "name: evsys/tiny, init_from_checkpoint: nope", r"\.init_from_checkpoint: there is no file nope"),
         ("name: evsys/tiny", "name: evsys/tiny, init_from_checkpoint: a, load_checkpoint_path: b", r"both name a source of the weights"),

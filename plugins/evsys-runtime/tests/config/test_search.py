@@ -219,7 +219,7 @@ def test_a_test_entry_never_leads_a_search(problems):
     assert any("a search goes by 'val', which is a 'test' entry" in problem for problem in found)
     (problem,) = problems(file(head=HEAD.replace("name: val,", "name: val, split: test,")))
     assert "allow_test_selection: true" not in problem
-    assert "whatever allow_test_selection says; name the 'test' entry in confirm.benchmark" in problem
+    assert "regardless of allow_test_selection; name the 'test' entry in confirm.benchmark" in problem
 
 
 def test_a_search_that_stops_arms_needs_scores_in_training(load, problems):

@@ -146,7 +146,7 @@ def test_every_problem_is_reported_at_once_in_the_order_of_the_file(problems):
     )
     assert found == [
         "exp.yaml:2:1: $.nme: unknown key 'nme'; did you mean 'name'?",
-        "exp.yaml:3:1: $.n_repeats: 'n_repeats' must be >= 1: 0",
+        "exp.yaml:3:1: $.n_repeats: 'n_repeats' must be >= 1, got 0",
         "exp.yaml:4:12: $.metadata.hypothess: unknown key 'hypothess'; did you mean 'hypothesis'?",
         'exp.yaml:4:26: $.metadata.hypothesis: expected text or null, got 3; write it in quotes: "3"',
         "exp.yaml:4:76: $.metadata.benchmark[0].splitt: unknown key 'splitt'; did you mean 'split'?",
@@ -157,7 +157,7 @@ def test_every_problem_is_reported_at_once_in_the_order_of_the_file(problems):
         "exp.yaml:8:35: $.run.algorithm.params.learning_rate: expected a finite number, got 'abc'",
         "exp.yaml:8:55: $.run.algorithm.params.lora_rank: expected an integer, got true",
         "exp.yaml:9:3: $.run.backend: expected a mapping, got 'mock'; write {kind: mock}",
-        "exp.yaml:10:3: $.run.seed: 'seed' must be >= 0: -1",
+        "exp.yaml:10:3: $.run.seed: 'seed' must be >= 0, got -1",
         "exp.yaml:11:3: $.run.sed: unknown key 'sed'; did you mean 'seed'?",
         "exp.yaml:12:14: $.callbacks[0].kind: no callback is called 'local_loger'; did you mean 'local_logger'?",
     ]
@@ -245,7 +245,7 @@ def test_the_same_problem_in_many_arms_is_reported_once_with_their_number(proble
     ]
     some = axes.replace("[1, 2, 3]", "[1, 2, -3]")
     assert only(problems(HEAD + BASE + some)) == (
-        "exp.yaml:8:76: $.matrix.axes.seed[2]: 'seed' must be >= 0: -3 "
+        "exp.yaml:8:76: $.matrix.axes.seed[2]: 'seed' must be >= 0, got -3 "
         "(in 4 of 12 arms, the first is 'learning_rate-0.0001-seed-minus-3-kind-sft')"
     )
 
@@ -843,7 +843,14 @@ def test_keys_for_later_exist_and_answer_not_in_this_version(load, problems, key
 
 def test_some_arm_runs_at_any_time(load, problems):
     assert load(f"{HEAD}max_concurrent_arms: 1\n{RUN}").concurrent_arms == 1
-    assert "'max_concurrent_arms' must be >= 1" in only(problems(f"{HEAD}max_concurrent_arms: 0\n{RUN}"))
+    assert "'max_concurrent_arms' must be >= 1, got 0" in only(
+        problems(f"{HEAD}max_concurrent_arms: 0\n{RUN}")
+    )
+
+
+def test_a_key_of_the_file_in_one_of_its_blocks_is_sent_to_the_top_level(problems):
+    found = only(problems(f"{HEAD}metadata: {{select: {{checkpoint: last}}}}\n{RUN}"))
+    assert "$.metadata.select: unknown key 'select'; 'select' belongs at the top level of the file" in found
 
 
 def test_a_plugin_of_a_distribution_that_is_missing_names_it(problems):

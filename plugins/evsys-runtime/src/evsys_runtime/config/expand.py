@@ -95,7 +95,7 @@ def _expand_list(document: Document, report: Report, form: str) -> list[ArmTree]
     for number, (place, tree) in enumerate(runs, 1):
         if not isinstance(tree, Mapping):
             hint = "give it data, model, algorithm and backend"
-            report.add(document.problem(place, f"a run is a mapping, this is {describe(tree)}", hint))
+            report.add(document.problem(place, f"a run must be a mapping, got {describe(tree)}", hint))
             continue
         name = tree.get("name")
         default = "run" if form == "run" else f"run-{number}"
@@ -110,7 +110,7 @@ def _items(given: Any, document: Document, report: Report) -> list[tuple[str, An
         what = "an empty list" if given == [] else describe(given)
         report.add(
             document.problem(
-                "$.runs", f"'runs' is a list of runs, this is {what}", "use 'run' for a single one"
+                "$.runs", f"'runs' must be a list of runs, got {what}", "use 'run' for a single one"
             )
         )
         return []

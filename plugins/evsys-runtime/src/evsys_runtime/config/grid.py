@@ -125,7 +125,7 @@ def base_run(document: Document, report: Report) -> tuple[str, Mapping[str, Any]
         report.add(document.problem("$.matrix", "the matrix has no 'base_run' to vary", hint))
         return None
     if not isinstance(base, Mapping):
-        report.add(document.problem(place, f"a run is a mapping, this is {describe(base)}"))
+        report.add(document.problem(place, f"a run must be a mapping, got {describe(base)}"))
         return None
     return place, base
 

@@ -119,7 +119,7 @@ def _located_message(text: str, position: int, message: str) -> str:
 
 def not_an_object(value: Any) -> BadRow:
     """The complaint about a value that is JSON but no row."""
-    return BadRow("not an object", f"a row must be an object of columns, this is {row_type_name(value)}")
+    return BadRow("not an object", f"a row must be an object of columns, got {row_type_name(value)}")
 
 
 def row_type_name(value: Any) -> str:
