@@ -269,6 +269,19 @@ callbacks:
     assert (through.number, through.scorings) == (2, 1)
 
 
+def test_a_checkpoint_selected_by_a_copy_of_the_deciding_tasks_divides_the_level(project):
+    copied = (
+        (project.root / "tasks.jsonl").read_text(encoding="utf-8").replace('"task_id": "t', '"task_id": "u')
+    )
+    (project.root / "copy.jsonl").write_text(copied, encoding="utf-8")
+    metadata = METADATA.replace(
+        "benchmark:", "benchmark:\n    - {name: same, path: copy.jsonl, max_tokens: 4, run_every: 1}"
+    )
+    text = f"run:{RUN_THAT_LEARNS_NOTHING.replace('steps: 1', 'steps: 12')}"
+    series = project.experiment(text, metadata=metadata).run().conclusion.looks
+    assert (series.scorings, series.level) == (12, level_of_look(1, ALPHA) / 12)
+
+
 def test_where_it_is_not_known_how_often_a_run_would_be_scored_later_ends_have_smaller_parts(project):
     stops = """
 select: {checkpoint: last}

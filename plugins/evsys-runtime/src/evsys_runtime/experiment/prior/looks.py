@@ -365,7 +365,21 @@ def _scorings_to_end_at(session: Session, entry: str, results: Sequence[ArmResul
         count, most = len(scored - {0}), planned.get(result.run_id)
         if result.run is not None and result.run.stop_reason and ended and not proved and count:
             parts.append(count * (count + 1) if most is None else max(count, most))
-    return max(parts) * _repeats_to_end_at(session, results)
+    return max(*parts, _scorings_to_select_from(session, entry, results)) * _repeats_to_end_at(
+        session, results
+    )
+
+
+def _scorings_to_select_from(session: Session, entry: str, results: Sequence[ArmResult]) -> int:
+    """How many scorings select a checkpoint by the deciding tasks under another name, with the same answers; 1 if none does."""
+    known = {one.name: one for one in session.benchmarks}
+    by, decides = known.get(session.selection.benchmark), known[entry]
+    if by is None or by is decides or (by.sampling.temperature and decides.sampling.temperature):
+        return 1
+    if not entry_of(by).is_same(entry_of(decides)):
+        return 1
+    scored = [{e.step for e in arm.evaluations if e.benchmark == by.name and not e.model} for arm in results]
+    return max([1, *(len(steps - {0}) for steps in scored)])
 
 
 def _repeats_to_end_at(session: Session, results: Sequence[ArmResult]) -> int:
