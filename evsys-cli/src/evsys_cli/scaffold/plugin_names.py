@@ -22,6 +22,7 @@ HOUSE = frozenset(
             "cli",
             "conformance",
             "core",
+            "dashboard",
             "loggers",
             "plots",
             "rollouts-harbor",
