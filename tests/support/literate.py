@@ -114,6 +114,7 @@ def follow(page: Path, folder: Path) -> int:
         env={
             **{name: value for name, value in os.environ.items() if name not in _NOT_FRESH},
             "NO_COLOR": "1",
+            "EVSYS_LOOKS": "off",  # what was run on this machine before is not on the page
         },
         stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL,

@@ -218,7 +218,7 @@ def test_a_cache_that_cannot_be_written_says_where(package, model_cache):
 
 
 def test_an_unknown_model_lists_what_can_be_fetched(model_cache):
-    with pytest.raises(ConfigError, match="choose among smollm2-135m"):
+    with pytest.raises(ConfigError, match="available: smollm2-135m"):
         fetch.fetch("llama-9", progress=None)
 
 

@@ -7,11 +7,19 @@ import gc
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-__all__ = ["place_in_threads", "place_of", "stack_of", "stacks", "tasks_where", "thread_stack"]
+__all__ = [
+    "place_in_threads",
+    "place_of",
+    "places_in_threads",
+    "stack_of",
+    "stacks",
+    "tasks_where",
+    "thread_stack",
+]
 
 type Stack = list[tuple[FrameType, int]]
 """Frames with the line that each is at, the innermost last."""
@@ -67,15 +75,30 @@ def place_of(stack: Stack, *, known: Callable[[FrameType], bool]) -> str | None:
     return f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
 
 
-def place_in_threads(*, known: Callable[[FrameType], bool]) -> str | None:
-    """The place of code that evsys runs in a thread; None if there is none, or there are several."""
-    found = set()
+def places_in_threads(*, known: Callable[[FrameType], bool]) -> dict[int, str]:
+    """The places of code that evsys runs in threads, by the identity of the thread."""
+    found = {}
     for identity in sys._current_frames():  # noqa: SLF001 - the documented way
         stack = thread_stack(identity)
         ours = any(str(frame.f_globals.get("__name__")).startswith("evsys_runtime.") for frame, _ in stack)
-        if identity != threading.get_ident() and ours:
-            found.add(place_of(stack, known=known))
-    found.discard(None)
+        if identity != threading.get_ident() and ours and (place := place_of(stack, known=known)) is not None:
+            found[identity] = place
+    return found
+
+
+def place_in_threads(
+    *, known: Callable[[FrameType], bool], before: Mapping[int, str] | None = None
+) -> str | None:
+    """The place of code that evsys runs in a thread; None if there is none, or there are several.
+
+    Args:
+        known: tells frames of code that users don't edit.
+        before: `places_in_threads` at an earlier time; a thread that hasn't moved since then has another reason.
+    """
+    stuck = (before or {}).items()
+    found = {
+        place for identity, place in places_in_threads(known=known).items() if (identity, place) not in stuck
+    }
     return found.pop() if len(found) == 1 else None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -28,6 +28,7 @@ from evsys_runtime.evaluation.progress import time_limit
 from evsys_runtime.experiment.supervision.stacks import (
     place_in_threads,
     place_of,
+    places_in_threads,
     stack_of,
     stacks,
     tasks_where,
@@ -94,6 +95,7 @@ class Watchdog:
     _allowed: list[Callable[[], float]] = attrs.field(factory=list)
     _counts: list[Callable[[], int]] = attrs.field(factory=list)
     _counted: list[int] = attrs.field(factory=list)
+    _stuck_before: Mapping[int, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.beat()
@@ -158,6 +160,7 @@ class Watchdog:
         Raises:
             EvsysError: nothing moved; an error of the boundary that was waited at, and `is_stall`. The work was cancelled.
         """
+        self._stuck_before = places_in_threads(known=is_known)
         task = asyncio.create_task(self._enter(work), name=self.run_id)
         outcome = _Outcome(task)
         watching = asyncio.create_task(self._watching(task, outcome))
@@ -249,7 +252,9 @@ class Watchdog:
         if (own := place_of(stack_of(task), known=is_known)) is not None:
             return own
         others = {place_of(stack_of(other), known=is_known) for other in self._tasks()} - {None}
-        return others.pop() if len(others) == 1 else place_in_threads(known=is_known)
+        if len(others) == 1:
+            return others.pop()
+        return place_in_threads(known=is_known, before=self._stuck_before)
 
     def dump(self, reason: str) -> None:
         """Put the stacks of this arm's tasks, and of all threads, on record."""
