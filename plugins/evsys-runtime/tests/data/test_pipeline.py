@@ -174,6 +174,20 @@ def test_a_failure_names_the_transform_the_row_and_the_line(registry, tmp_path):
     assert str(pickle.loads(pickle.dumps(caught.value))) == message
 
 
+def test_a_failed_transform_leaves_no_file_open(registry):
+    closed = []
+
+    def source():
+        try:
+            yield from ROWS
+        finally:
+            closed.append(True)
+
+    with pytest.raises(DataError) as failure:
+        list(pipeline.apply(source(), stages(registry, "refusing")))
+    assert closed == [True], failure  # whose traceback still holds the reader
+
+
 def test_a_problem_with_a_row_is_told_without_its_class(registry):
     with pytest.raises(
         DataError, match=r"'refusing' failed after taking row 0: no column 'x'; the row has n, text$"

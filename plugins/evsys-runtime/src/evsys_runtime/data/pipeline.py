@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -162,7 +162,8 @@ def apply(
         PluginContractError: a transform yields what is not a mapping, or changed a row that it was given.
     """
     source = source if source is not None else ReadReport()
-    stream = _from_source(rows, stages[0] if stages else None, source)
+    reader = iter(rows)
+    stream = _from_source(reader, stages[0] if stages else None, source)
     before: Stage | None = None
     watches: list[_Watch] = []
     for stage in stages:
@@ -172,7 +173,13 @@ def apply(
             stream = watches[-1].over(stream)
         stream = stage.output = _apply(stream, stage, source)
         before = stage
-    yield from stream
+    try:
+        yield from stream
+    except Exception:
+        # A failed transform leaves the reader suspended, with its file open until the garbage collector comes.
+        if isinstance(reader, Generator):
+            reader.close()
+        raise
     for watch in watches:
         watch.check_all()
     _check_left(stages)
