@@ -16,7 +16,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _as_on_a_terminal()
         # Drawing takes seconds; the tests of evsys-plots turn it on.
         os.environ["EVSYS_PLOTS"] = "off"
-        # Looks of tests are no looks of whoever runs them.
+        # Looks taken by tests aren't looks of the user who runs them.
         os.environ["EVSYS_LOOKS"] = "off"
         if find_spec("hypothesis") is not None:  # the lint session has none
             _without_deadlines()

@@ -58,7 +58,7 @@ class RunState:
 
     def _continue(self, held: float) -> None:
         self.status = "running"
-        if self.began is not None:  # the time on hold is no time of its steps
+        if self.began is not None:  # time on hold doesn't count towards its steps
             self.began = (self.began[0], self.began[1] + timedelta(seconds=held))
 
     @property

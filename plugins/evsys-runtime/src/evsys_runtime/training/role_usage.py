@@ -2,7 +2,7 @@
 the result.
 
 The runtime meters the clients of roles that a run names (`MeteredRole`), and what an algorithm asks of its own model beside the
-training (`MeteredPolicy`), whoever wrote the algorithm. One that asks earlier weights of its own model counts that by itself, with
+training (`MeteredPolicy`), regardless of who wrote the algorithm. One that asks earlier weights of its own model counts that by itself, with
 `RoleUsage`.
 """
 
