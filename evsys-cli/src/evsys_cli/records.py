@@ -14,12 +14,7 @@ from evsys_runtime import echo, records_folder
 if TYPE_CHECKING:
     from evsys_record.index import Index
 
-__all__ = ["experiment_meant", "open_index", "project_of"]
-
-
-def project_of(experiments: Path) -> Path:
-    """The project of a folder of experiments; for a folder elsewhere, its parent."""
-    return experiments.parent.parent if experiments.parent.name == ".evsys" else experiments.parent
+__all__ = ["experiment_meant", "open_index"]
 
 
 @contextmanager

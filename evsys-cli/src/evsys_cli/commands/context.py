@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evsys_cli.records import open_index, project_of
+from evsys_cli.records import open_index
 from evsys_runtime import echo, json_option, print_json, records_folder, records_option
 from evsys_runtime.commands import compact_json
 
@@ -35,6 +35,7 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
 
     Prints Markdown, or compact JSON, the most useful parts first. Read it before you plan the next experiment.
     """
+    from evsys_record.files import project_of
     from evsys_runtime.experiment.insight.context import context_of
     from evsys_runtime.experiment.insight.markdown import context_markdown
     from evsys_runtime.experiment.insight.text_budget import fit

@@ -16,6 +16,7 @@ from evsys_dashboard.store.database import Database, clean, sqlite_url
 from evsys_dashboard.store.records import LocalRecords
 from evsys_dashboard.store.summaries import Summaries
 from evsys_record import make_directory
+from evsys_record.files import shared_file
 from evsys_runtime.logging import configure, run_logger
 from evsys_runtime.serving.server import listening
 
@@ -43,7 +44,7 @@ async def local_dashboard(experiments: Path, *, port: int = 0, log: Log | None =
     log = log or run_logger(None, configure(console_level="warning"))
     own = experiments.parent.name == ".evsys"
     project = clean(experiments.parent.parent.name if own else experiments.name) or "project"
-    folder = make_directory((experiments.parent if own else experiments) / ("cache" if own else ".cache"))
+    folder = make_directory(shared_file(experiments, "cache"))
     database = await asyncio.to_thread(Database, sqlite_url(folder / "dashboard.sqlite"))
     records = LocalRecords(experiments)
     ingest = Ingest(database, keep_bytes=False)

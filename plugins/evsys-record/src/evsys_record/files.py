@@ -168,6 +168,11 @@ def refuse_links(directory: Path) -> None:
                 )
 
 
+def project_of(experiments: Path) -> Path:
+    """The project of a folder of experiments; for a folder elsewhere, its parent."""
+    return experiments.parent.parent if experiments.parent.name == ".evsys" else experiments.parent
+
+
 def make_directory(path: Path) -> Path:
     """Create a folder with its parents; no error when it is there."""
     with storing(path, "create folder"):

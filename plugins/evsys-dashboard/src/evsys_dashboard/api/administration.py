@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from aiohttp import web
 
 from evsys_dashboard.api.access import COOKIE
-from evsys_dashboard.api.endpoints import Call, Endpoints
+from evsys_dashboard.api.endpoints import Call, Endpoints, limit
 from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.store.audit import AuditEntry, read_audit, write_audit
 from evsys_dashboard.store.keys import SESSION_SECONDS, Key, Keys
@@ -73,7 +73,7 @@ class AuditQuestion:
     """Which lines of the audit log: the newest, or those older than line `before`."""
 
     before: int | None = None
-    limit: int = attrs.field(default=100, validator=[attrs.validators.ge(1), attrs.validators.le(1000)])
+    limit: int = limit(100, most=1000)
 
 
 @attrs.frozen(kw_only=True)

@@ -17,6 +17,8 @@ from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.api.service import experiment_row
 from evsys_record import Experiment, Run, is_proof
 from evsys_record.encoding import as_tree
+from evsys_runtime.config.plan import MIN_TASKS
+from evsys_runtime.experiment.verdict.comparison import cluster_labels
 from evsys_stats.claims import claim_p
 from evsys_stats.paired import Paired, paired_difference
 
@@ -25,9 +27,6 @@ __all__ = ["endpoints"]
 endpoints = Endpoints()
 
 type Change = Literal["won", "lost", "changed", "same"]
-
-FEWEST_TASKS = 10
-"""Fewer say nothing about an interval, as in `evsys compare`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -204,22 +203,22 @@ def _compare_tasks(
             for task in tasks
         ),
     )
-    if len(tasks) < FEWEST_TASKS:
+    if len(tasks) < MIN_TASKS:
         return attrs.evolve(
-            answer, problem=f"{len(tasks)} tasks were scored on both sides: an interval needs {FEWEST_TASKS}"
+            answer, problem=f"{len(tasks)} tasks were scored on both sides: an interval needs {MIN_TASKS}"
         )
     clusters = right[0].evaluation.clusters
     paired = paired_difference(
         np.array([after[task] for task in tasks]),
         np.array([before[task] for task in tasks]),
-        _labels(clusters, tasks),
+        cluster_labels(clusters, tasks),
         binary=all(value in {0.0, 1.0} for values in (before, after) for value in values.values()),
     )
     return attrs.evolve(
         answer,
         effect=paired.effect,
-        low=_finite(paired.low),
-        high=_finite(paired.high),
+        low=paired.low,
+        high=paired.high,
         p_value=paired.p_value,
         method=paired.method,
         equal_p=_equal_p(paired, answer.margin),
@@ -283,15 +282,3 @@ def _rollouts_of(runs: Sequence[Run], query: TaskQuestion) -> Iterator[Mapping[s
     for run, line in _recorded_values(scored):
         if line.rollout.task_id == query.task:
             yield {"run": run.id, "step": line.step, "rollout": as_tree(line.rollout)}
-
-
-def _labels(clusters: Mapping[str, str], tasks: Sequence[str]) -> np.ndarray | None:
-    """A number for each task's cluster, [n]; None where no task is in one."""
-    if not clusters:
-        return None
-    names = [clusters.get(task, f"\0{task}") for task in tasks]
-    return np.unique(names, return_inverse=True)[1]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     from evsys_dashboard.api.access import Access
     from evsys_dashboard.api.service import Service
 
-__all__ = ["Call", "Endpoint", "Endpoints", "Scope", "read_query"]
+__all__ = ["Call", "Endpoint", "Endpoints", "Scope", "limit", "read_query"]
 
 type Scope = Literal["read", "write", "test", "admin"]
 type Method = Literal["GET", "POST", "DELETE"]
+
+
+def limit(default: int, *, most: int, least: int = 1) -> Any:
+    """A field of a query: a whole number within bounds."""
+    return attrs.field(default=default, validator=[attrs.validators.ge(least), attrs.validators.le(most)])
 
 
 @attrs.frozen(kw_only=True)

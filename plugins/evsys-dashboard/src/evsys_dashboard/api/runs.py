@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,7 @@ import attrs
 import sqlalchemy as sa
 
 from evsys.errors import StoreError
-from evsys_dashboard.api.endpoints import Call, Endpoints
+from evsys_dashboard.api.endpoints import Call, Endpoints, limit
 from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.api.experiments import past_run, tree_of
 from evsys_dashboard.api.service import experiment_row, run_row
@@ -50,10 +49,6 @@ _MOST_BYTES = 4 << 20
 _LONGEST_LINE = 32 << 20
 
 
-def _limit(default: int, most: int) -> Any:
-    return attrs.field(default=default, validator=[attrs.validators.ge(1), attrs.validators.le(most)])
-
-
 @attrs.frozen(kw_only=True)
 class CurvesQuestion:
     """Which curves: those named `name`, of the runs named, or of all; at most `points` buckets each."""
@@ -61,7 +56,7 @@ class CurvesQuestion:
     name: tuple[str, ...] = ()
     phase: Literal["training", "validation", "test"] = "training"
     run: tuple[str, ...] = ()
-    points: int = _limit(500, 2000)
+    points: int = limit(500, most=2000)
 
 
 @attrs.frozen(kw_only=True)
@@ -70,7 +65,7 @@ class LinesQuestion:
 
     after: int | None = None
     before: int | None = None
-    limit: int = _limit(200, 2000)
+    limit: int = limit(200, most=2000)
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +73,7 @@ class EventsQuestion:
     """Which events: those with numbers above `after`."""
 
     after: int = 0
-    limit: int = _limit(1000, 10_000)
+    limit: int = limit(1000, most=10_000)
 
 
 @attrs.frozen(kw_only=True)
@@ -92,7 +87,7 @@ class RolloutsQuestion:
     low: float | None = None
     high: float | None = None
     after: int | None = None
-    limit: int = _limit(100, 1000)
+    limit: int = limit(100, most=1000)
 
 
 @endpoints.get(_RUN)
@@ -295,14 +290,10 @@ def _curve(connection: sa.Connection, row: sa.RowMapping, query: CurvesQuestion)
         name=row["name"],
         total=found.total,
         steps=tuple(found.steps),
-        low=tuple(map(_finite, found.low)),
-        high=tuple(map(_finite, found.high)),
+        low=tuple(found.low),
+        high=tuple(found.high),
         counts=tuple(found.counts),
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _filters_of(query: RolloutsQuestion) -> Iterator[sa.ColumnElement[bool]]:
@@ -336,7 +327,7 @@ def _rollout_row(row: sa.RowMapping) -> RolloutRow:
     return RolloutRow(
         **{name: row[name] for name in names},
         **json.loads(row["facts"]),
-        score=None if score is None else _finite(score),
+        score=score,
     )
 
 

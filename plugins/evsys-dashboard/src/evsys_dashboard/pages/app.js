@@ -1,6 +1,7 @@
 // The frame around every page: navigation, the page that belongs to the address, and live updates.
 
 import { Failure, source } from "./api.js";
+import { dark } from "./charts.js";
 import { el, replace } from "./dom.js";
 import { address, current } from "./route.js";
 import { experiments } from "./experiments.js";
@@ -9,11 +10,10 @@ import { run } from "./run.js";
 import { rollout } from "./rollout.js";
 import { compare } from "./compare.js";
 import { memory } from "./memory.js";
-import { data } from "./data.js";
 import { administration, signIn } from "./administration.js";
 
-const PAGES = { experiments, experiment, run, rollout, compare, memory, data, administration };
-const NAVIGATION = ["experiments", "compare", "memory", "data", "administration"];
+const PAGES = { experiments, experiment, run, rollout, compare, memory, administration };
+const NAVIGATION = ["experiments", "compare", "memory", "administration"];
 const main = document.getElementById("main");
 const top = document.querySelector("header.top");
 let drawn = { stop() {} };
@@ -43,8 +43,7 @@ function header(page, projects, project) {
 
 function turnTheme() {
   const root = document.documentElement;
-  const now = root.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-  root.dataset.theme = now === "dark" ? "light" : "dark";
+  root.dataset.theme = dark() ? "light" : "dark";
   remembered((storage) => storage.setItem("evsys-theme", root.dataset.theme));
   draw();
 }

@@ -140,8 +140,8 @@ function plot(holder, lines) {
       }
     }
   });
-  const style = getComputedStyle(document.documentElement);
-  const axis = { stroke: style.getPropertyValue("--soft"), grid: { stroke: style.getPropertyValue("--line"), width: 0.5 } };
+  const style = getComputedStyle(holder); // resolves a colour to that of the light or the dark page
+  const axis = { stroke: style.color, grid: { stroke: style.borderTopColor, width: 0.5 } };
   const width = () => Math.max(240, holder.clientWidth);
   const chart = new uPlot( // eslint-disable-line no-undef
     {

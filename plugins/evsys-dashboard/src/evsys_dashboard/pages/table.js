@@ -2,7 +2,7 @@
 
 import { append, el, readable, replace } from "./dom.js";
 import { current, keep } from "./route.js";
-import { plural } from "./format.js";
+import { DASH, plural } from "./format.js";
 
 const PART = 200;
 
@@ -69,7 +69,7 @@ export function table({ name, caption, columns, rows, empty, sortable = true }) 
 
 function cellOf(column, row) {
   const content = column.cell ? column.cell(row) : column.value(row);
-  return el(column.head ? "th" : "td", { class: column.numeric ? "number" : null, scope: column.head ? "row" : null }, content ?? "–");
+  return el(column.head ? "th" : "td", { class: column.numeric ? "number" : null, scope: column.head ? "row" : null }, content ?? DASH);
 }
 
 function compare(a, b, down) {

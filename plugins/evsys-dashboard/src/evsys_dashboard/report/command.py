@@ -47,17 +47,9 @@ def report(experiment: str, *, output: Path, rollouts: int, records: Path | None
 
     from evsys_dashboard.report.answers import answers_of
     from evsys_dashboard.report.page import page
-    from evsys_record import write_atomic
-    from evsys_record.experiment_names import experiment_called, folder_called
-    from evsys_record.index import Index
+    from evsys_record import find_experiment, write_atomic
 
-    place = folder_called(experiment)
-    if place is not None:
-        directory = place[0]
-    else:
-        with Index(records_folder(records)) as index:
-            index.refresh()
-            directory = index.experiments / experiment_called(experiment, index)
+    directory = find_experiment(experiment, records_folder(records)).directory
     left_out: list[str] = []
     answers = asyncio.run(answers_of(directory, rollouts=rollouts, tell=left_out.append))
     text = page(answers, title=directory.name)

@@ -32,6 +32,7 @@ __all__ = [
     "ComparedArm",
     "align",
     "checkpoint_claims",
+    "cluster_labels",
     "compare_arms",
     "draws_at",
     "finite",
@@ -215,14 +216,14 @@ def align(arm: ArmScore, base: ArmScore, clusters: Mapping[str, str], largest: f
     pair = Pair(
         arm=np.array([arm.values[task] for task in tasks]),
         baseline=np.array([base.values[task] for task in tasks]),
-        clusters=_cluster_labels(clusters, tasks),
+        clusters=cluster_labels(clusters, tasks),
         largest=largest,
         tasks=tasks,
     )
     return AlignedArms(tasks=tasks, pair=pair)
 
 
-def _cluster_labels(clusters: Mapping[str, str], tasks: Sequence[str]) -> NDArray[np.int64] | None:
+def cluster_labels(clusters: Mapping[str, str], tasks: Sequence[str]) -> NDArray[np.int64] | None:
     """A number a cluster; a task without one is its own. None where no task has one."""
     if not clusters:
         return None
