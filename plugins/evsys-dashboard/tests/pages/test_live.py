@@ -13,7 +13,8 @@ def test_an_experiment_appears_and_ends_while_its_page_is_open(browser, tmp_path
     project = Project(tmp_path)
     project.config()
     with running(lambda: local_dashboard(tmp_path / ".evsys" / "experiments")) as asking:
-        page = browser.new_page()
+        page, streams = browser.new_page(), []
+        page.on("request", lambda request: "/stream" in request.url and streams.append(request.url))
         page.goto(asking.address)
         page.get_by_text("There are no experiments yet").wait_for()
         experiment = Experiment.from_yaml(tmp_path / "config.yaml", quiet=True)
@@ -24,3 +25,5 @@ def test_an_experiment_appears_and_ends_while_its_page_is_open(browser, tmp_path
         page.get_by_role("link", name="trial").click()
         page.get_by_text("completed").first.wait_for(timeout=60_000)
         page.close()
+    assert streams  # each from the version shown, so that no change is missed
+    assert all("after=" in url for url in streams)

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from evsys.errors import StoreError
 from evsys_dashboard.api.endpoints import Call, Endpoints
-from evsys_dashboard.api.service import experiment_row, project_version
+from evsys_dashboard.api.service import experiment_row, project_version, shown_version
 from evsys_dashboard.api.shapes import (
     ExperimentAnswer,
     ExperimentRow,
@@ -54,7 +54,7 @@ async def health(call: Call) -> Health:
 async def projects(call: Call) -> Projects:
     """The projects that the key may read."""
     counted = sa.select(sa.func.count()).where(experiment.c.project_id == project.c.id).scalar_subquery()
-    query = sa.select(project.c.name, project.c.version, counted).order_by(project.c.name)
+    query = sa.select(project.c.name, shown_version(), counted).order_by(project.c.name)
     rows = await call.service.read(lambda connection: connection.execute(query).all())
     found = [Project(name=name, version=version, experiments=count) for name, version, count in rows]
     return Projects(

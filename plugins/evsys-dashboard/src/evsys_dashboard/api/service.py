@@ -22,7 +22,7 @@ from evsys_runtime.serving.keys import WrongKeys
 if TYPE_CHECKING:
     from evsys.protocols import Log
 
-__all__ = ["Changes", "Service", "experiment_row", "project_version", "run_row"]
+__all__ = ["Changes", "Service", "experiment_row", "project_version", "run_row", "shown_version"]
 
 
 class Changes:
@@ -115,15 +115,23 @@ class Service:
         return known[1]
 
 
+def shown_version() -> sa.ColumnElement[int]:
+    """The newest version up to which lists show everything, in a query of projects: summaries are read after a batch is taken in."""
+    pending = (
+        sa.select(sa.func.min(experiment.c.version))
+        .where(experiment.c.project_id == project.c.id, experiment.c.summarised < experiment.c.version)
+        .scalar_subquery()
+    )
+    return sa.func.coalesce(pending - 1, project.c.version)
+
+
 def project_version(connection: sa.Connection, name: str) -> int:
-    """The version of a project.
+    """The version of a project up to which lists show everything.
 
     Raises:
         RefusedError: there is none of this name.
     """
-    found: int | None = connection.execute(
-        sa.select(project.c.version).where(project.c.name == name)
-    ).scalar()
+    found: int | None = connection.execute(sa.select(shown_version()).where(project.c.name == name)).scalar()
     if found is None:
         raise RefusedError(404, f"no project is called {name!r}")
     return found

@@ -79,21 +79,10 @@ def _begin(request: web.Request, after: int | None, known: int) -> int:
     return int(last)
 
 
-def _complete_version(connection: sa.Connection, name: str) -> int:
-    """The newest version of a project up to which lists show everything."""
-    pending = (
-        sa.select(sa.func.min(experiment.c.version))
-        .where(experiment.c.project_id == project.c.id, experiment.c.summarised < experiment.c.version)
-        .scalar_subquery()
-    )
-    query = sa.select(sa.func.coalesce(pending - 1, project.c.version)).where(project.c.name == name)
-    return int(connection.execute(query).scalar() or 0)
-
-
 def _changes(connection: sa.Connection, name: str, after: int) -> dict[str, Any] | None:
     """The changes after a version of a project; None without any."""
     of_project = experiment.join(project, project.c.id == experiment.c.project_id)
-    version = _complete_version(connection, name)
+    version = project_version(connection, name)
     if version <= after:
         return None
     query = (

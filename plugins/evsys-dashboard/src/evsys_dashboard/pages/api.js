@@ -65,9 +65,9 @@ class Server {
     return body;
   }
 
-  // Call `changed` after something came of an experiment, by default of any; `tell` says whether updates are arriving.
-  follow(experiment, changed, tell) {
-    const stream = new EventSource(`/api/v1/${addressOf(["stream"])}`);
+  // Call `changed` after each change since a version of the project, of an experiment or, with null, of any; `tell` says whether updates arrive.
+  follow(experiment, after, changed, tell) {
+    const stream = new EventSource(`/api/v1/${addressOf(["stream"], { after })}`);
     let waiting = null;
     stream.onopen = () => tell("live", true);
     stream.onerror = () => tell("connection lost, retrying");

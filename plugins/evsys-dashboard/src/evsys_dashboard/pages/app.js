@@ -73,7 +73,9 @@ async function draw() {
     if (drawn !== mine) return;
     document.title = `${made.title} · evsys`;
     replace(main, made.node);
-    if (made.follow) mine.stop = source.follow(made.follow === true ? null : made.follow, draw, live);
+    // The version is older than the page, so that a change made while the page was drawn isn't missed.
+    const { version } = projects.find(({ name }) => name === project) ?? {};
+    if (made.follow) mine.stop = source.follow(made.follow === true ? null : made.follow, version, draw, live);
   } catch (error) {
     if (drawn !== mine) return;
     if (!(error instanceof Failure)) console.error(error);

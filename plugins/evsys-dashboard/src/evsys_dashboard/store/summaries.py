@@ -42,7 +42,6 @@ class Summaries:
         self._records = records
         self._local = local
         self._log = log
-        self._failed: dict[int, int] = {}
 
     def refresh(self, project_name: str | None = None) -> int:
         """Read what changed; the number of experiments that did."""
@@ -65,11 +64,11 @@ class Summaries:
             try:
                 self._summarise(owner, experiment_id, name, version, before)
             except EvsysError as exc:
-                if self._log is not None and self._failed.get(experiment_id) != version:
+                if self._log is not None:
                     self._log.warning(
                         "dashboard.summary_failed", project=owner, experiment=name, error=str(exc)
                     )
-                self._failed[experiment_id] = version
+                self._pass_over(experiment_id, version)
         return len(stale)
 
     def running(self, project_name: str) -> list[str]:
@@ -81,6 +80,12 @@ class Summaries:
         )
         with self._database.reading() as connection:
             return list(connection.execute(query).scalars())
+
+    def _pass_over(self, experiment_id: int, version: int) -> None:
+        """Count a version that can't be read as read: until it is, no later change of the project would be announced."""
+        stale = (experiment.c.id == experiment_id) & (experiment.c.summarised < version)
+        with self._database.writing() as connection:
+            connection.execute(sa.update(experiment).where(stale).values(summarised=version))
 
     def _summarise(self, owner: str, experiment_id: int, name: str, version: int, before: int) -> None:
         folder = self._records.experiment(owner, name)
