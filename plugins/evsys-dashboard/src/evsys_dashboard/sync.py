@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,15 +51,9 @@ def sync(
     from evsys_dashboard.push.pusher import Pusher
     from evsys_dashboard.push.server import ServerTarget
 
-    key = os.environ.get("EVSYS_API_KEY")
-    if not url or not key:
-        absent = "EVSYS_API_KEY" if url else "EVSYS_API_URL"
-        raise click.UsageError(
-            f"{absent} isn't set; set EVSYS_API_URL and EVSYS_API_KEY to the address and a key of your team's server."
-        )
     if experiments and everything:
         raise click.UsageError("EXPERIMENTS and --all exclude each other.")
-    target = ServerTarget(url, key, project)
+    target = ServerTarget.from_environment(url, project)
     results = []
     for directory in _directories(records_folder(records), experiments, everything=everything):
         pusher, problem, sent = Pusher(directory, target), None, 0

@@ -15,11 +15,10 @@ from evsys.types import ExperimentResult
 from evsys_dashboard.push.pusher import Pusher
 from evsys_dashboard.push.sender import Sender
 from evsys_dashboard.push.server import ServerTarget
+from evsys_dashboard.remote import KEY, PROJECT, URL
 from evsys_runtime import echo, in_background
 
-__all__ = ["KEY", "URL", "EvsysLogger", "EvsysLoggerConfig"]
-
-URL, KEY, PROJECT = "EVSYS_API_URL", "EVSYS_API_KEY", "EVSYS_API_PROJECT"
+__all__ = ["EvsysLogger", "EvsysLoggerConfig"]
 
 _LAST_SECONDS = 3.0
 """How long the end of the process waits for the last lines."""
