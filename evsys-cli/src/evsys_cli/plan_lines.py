@@ -57,6 +57,7 @@ def plan_lines(found: Planned, *, width: int) -> Iterator[str]:
         f"time {time_words(found.seconds)}{' one run after another' if found.seconds is not None else ''}, cost {money_words(found.cost_usd)}"
     )
     yield from (f"  {_limit(limit, concurrent=found.concurrent)}" for limit in found.budget)
+    yield from (f"  {_limit(limit, concurrent=found.concurrent, project=True)}" for limit in found.project)
     reasons: dict[str, list[str]] = {}
     for arm in found.arms:
         for reason in arm.unknown:
@@ -122,8 +123,8 @@ def _scoring_row(scoring: PlannedScoring) -> tuple[str, ...]:
     )
 
 
-def _limit(limit: PlannedLimit, *, concurrent: int) -> str:
-    """Whether the experiment fits a limit of its budget."""
+def _limit(limit: PlannedLimit, *, concurrent: int, project: bool = False) -> str:
+    """Whether the experiment fits a limit of its budget, or what its project has left."""
     parts = {"training": limit.training, "scoring": limit.scoring}
     if limit.name in ("steps", "arms"):
         del parts["scoring"]
@@ -132,7 +133,8 @@ def _limit(limit: PlannedLimit, *, concurrent: int) -> str:
         takes += f", and confirming a winner {_amount(limit.name, limit.confirmation)} on top"
     at_once = f", {concurrent} runs at once" if limit.name == "wall_seconds" and concurrent > 1 else ""
     verdict = {True: "fits", False: "does not fit", None: "may not fit"}[limit.fits]
-    return f"{verdict} budget.{limit.name} of {_amount(limit.name, limit.limit)}: {takes}{at_once}"
+    whose = f"the project's {limit.name} left," if project else f"budget.{limit.name} of"
+    return f"{verdict} {whose} {_amount(limit.name, limit.limit)}: {takes}{at_once}"
 
 
 def _amount(name: str, value: float | None) -> str:

@@ -24,7 +24,12 @@ def made(config):
 def test_a_child_has_the_parents_values_those_of_its_launch_and_the_new_ones(evsys, config, parent):
     outcome = evsys(
         *("new-experiment", "Faster", "--from", "last"),
-        *("--set", "run.algorithm.params.learning_rate=0.1", "--set", "metadata.hypothesis=Faster is better."),
+        *(
+            "--set",
+            "run.algorithm.params.learning_rate=0.1",
+            "--set",
+            "metadata.hypothesis=Faster is better.",
+        ),
     )
     assert outcome.code == 0, outcome.err
     tree, before = load(made(config)).tree, load(config).tree

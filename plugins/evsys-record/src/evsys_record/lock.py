@@ -14,7 +14,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
@@ -26,10 +26,15 @@ from evsys.errors import StoreError
 from evsys_record.encoding import encode_record, now, utf8
 from evsys_record.files import make_directory, refuse_links, storing, temporary_name, write_all
 
-__all__ = ["LEASE_SECONDS", "ExperimentLock", "Holder"]
+__all__ = ["LEASE_SECONDS", "ExperimentLock", "Holder", "waiting_lock"]
 
 LEASE_SECONDS = 60.0
 """A holder that this machine can't see into is taken for dead when it hasn't renewed its lock for so long."""
+
+PATIENCE_SECONDS = 120.0
+"""How long `waiting_lock` waits; a process that waits longer gets an error that names the holder."""
+
+_PAUSE_SECONDS = 0.02
 
 _UNSUPPORTED = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 
@@ -317,3 +322,26 @@ def _alive(pid: int) -> bool:
     except OSError:
         return True
     return True
+
+
+@contextlib.contextmanager
+def waiting_lock(folder: Path) -> Iterator[None]:
+    """Hold a lock that others hold for moments only: wait until it is free.
+
+    Args:
+        folder: the lock's own folder, which is made.
+
+    Raises:
+        StoreError: another process held it for too long, or the folder isn't writable.
+    """
+    lock = ExperimentLock(make_directory(folder))
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not lock.held:
+        try:
+            lock.acquire()
+        except StoreError as error:
+            if "holder" not in error.facts or time.monotonic() > end:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+    with lock:
+        yield

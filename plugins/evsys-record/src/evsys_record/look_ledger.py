@@ -12,7 +12,6 @@ Scores that someone saw without a look are on file as well, from the first one o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,25 +19,17 @@ from typing import Any, Literal
 
 import attrs
 
-from evsys.errors import StoreError
 from evsys.types.evidence import Look
 from evsys_record.encoding import as_tree, now
-from evsys_record.files import make_directory, shared_file
+from evsys_record.files import shared_file
 from evsys_record.jsonl import JsonlWriter, read_jsonl
-from evsys_record.lock import ExperimentLock
+from evsys_record.lock import waiting_lock
 from evsys_record.questions import AskedQuestion
 from evsys_record.task_contents import TaskContents
 
 __all__ = ["LedgerLine", "LookLedger", "ScoredLine", "ledger_path"]
 
 type State = Literal["reserved", "concluded", "found"]
-
-_PATIENCE_SECONDS = 120.0
-"""The ledger is locked for the time of one look-up; a process that waits longer than that gets an error that names
-the holder.
-"""
-
-_PAUSE_SECONDS = 0.02
 
 
 def ledger_path(experiments: Path) -> Path:
@@ -172,7 +163,7 @@ class LookLedger:
         """
         with ExitStack() as locks:
             for each in sorted({path, twin or path}):  # in one order, so that no two wait for each other
-                locks.enter_context(_lock_of(each))
+                locks.enter_context(waiting_lock(each.with_suffix(".lock")))
             ledger = cls(path)
             if twin is not None and twin != path:
                 other = cls(twin)
@@ -271,21 +262,6 @@ class LookLedger:
                 scores=tuple(tree.get("scores") or ()),
             )
         )
-
-
-@contextmanager
-def _lock_of(path: Path) -> Iterator[None]:
-    lock = ExperimentLock(make_directory(path.with_suffix(".lock")))
-    end = time.monotonic() + _PATIENCE_SECONDS
-    while not lock.held:
-        try:
-            lock.acquire()
-        except StoreError as error:
-            if "holder" not in error.facts or time.monotonic() > end:
-                raise
-            time.sleep(_PAUSE_SECONDS)
-    with lock:
-        yield
 
 
 def _identity(line: LedgerLine | ScoredLine) -> tuple[object, ...]:

@@ -58,7 +58,10 @@ def test_a_shared_value_is_changed_in_its_place_alone():
 def test_every_problem_is_named():
     with pytest.raises(ConfigError) as refused:
         changed(TEXT, "metadata", "algorithm.kind=dpo")
-    assert [problem.source for problem in refused.value.problems] == ["--set algorithm.kind", "--set metadata"]
+    assert [problem.source for problem in refused.value.problems] == [
+        "--set algorithm.kind",
+        "--set metadata",
+    ]
 
 
 VALUES = st.recursive(

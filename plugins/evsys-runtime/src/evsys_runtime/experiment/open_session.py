@@ -12,13 +12,14 @@ import attrs
 from evsys.protocols import LogStore
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.secrets import Redactor
-from evsys_runtime.config.model import BenchmarkConfig
+from evsys_runtime.config.model import BenchmarkConfig, BudgetConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import Plan
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
 from evsys_runtime.experiment.budget.budget import ExperimentBudget
+from evsys_runtime.experiment.budget.project_budget import reserved_limits
 from evsys_runtime.experiment.budget.spending import recorded_spending
 from evsys_runtime.experiment.insight.repeats import repeats_on_record
 from evsys_runtime.experiment.lineage.preregistration import (
@@ -67,21 +68,23 @@ def open_session(
     if changed is not None and plan.experiment.metadata.parent_experiment_id is None:
         plan = child_of(plan, changed["experiment_id"])
     resolved = resolved_tree(plan, benchmarks)  # before there is a record that could be left behind
-    record = ExperimentRecord.create(
-        experiments,
-        plan.experiment.name,
-        plan.document.text.encode("utf-8"),
-        dry=options.dry,
-        hypothesis=plan.experiment.metadata.hypothesis,
-        facts={
-            **experiment_facts(plan, options, benchmarks, forks),
-            PREREGISTERED: asked,
-            **({} if changed is None else {CHANGED: changed}),
-        },
-        redactor=redactor,
-    )
+    with reserved_limits(plan, dry=options.dry, tell=warnings.append) as limits:
+        record = ExperimentRecord.create(
+            experiments,
+            plan.experiment.name,
+            plan.document.text.encode("utf-8"),
+            dry=options.dry,
+            hypothesis=plan.experiment.metadata.hypothesis,
+            facts={
+                **experiment_facts(plan, options, benchmarks, forks),
+                PREREGISTERED: asked,
+                **({} if changed is None else {CHANGED: changed}),
+                **({} if limits is None else {"budget": ExperimentBudget(limits).facts()}),
+            },
+            redactor=redactor,
+        )
     record.write_resolved(resolved)
-    session = session_over(record, plan, options, benchmarks, redactor, sources=sources)
+    session = session_over(record, plan, options, benchmarks, redactor, limits=limits, sources=sources)
     session.warnings += (*warnings, *repeated)
     for text in repeated:
         session.log.warning("experiment.repeated", what=text)
@@ -95,9 +98,10 @@ def session_over(
     benchmarks: Sequence[BoundBenchmark],
     redactor: Redactor,
     *,
+    limits: BudgetConfig | None,
     sources: Sequence[ArmSource] = (),
 ) -> Session:
-    """A session that writes to a record that is there."""
+    """A session that writes to a record that is there, with these limits on its spending."""
     ambient, broken = ambient_listeners(plan.registry)
     settings = configure(
         console_level=None if options.quiet else "warning",
@@ -122,7 +126,7 @@ def session_over(
     )
     session.steering = requested_stops(record.facts.get("requests", ()))
     session.log_store = _log_store(plan)
-    session.budget = _budget(session)
+    session.budget = _budget(session, limits)
     return session
 
 
@@ -165,8 +169,7 @@ def _log_store(plan: Plan) -> LogStore | None:
     return store
 
 
-def _budget(session: Session) -> ExperimentBudget | None:
-    limits = session.plan.experiment.budget
+def _budget(session: Session, limits: BudgetConfig | None) -> ExperimentBudget | None:
     if limits is None:
         return None
 

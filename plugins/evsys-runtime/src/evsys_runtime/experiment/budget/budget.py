@@ -19,7 +19,7 @@ from evsys_record.encoding import now
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import BudgetConfig
 
-__all__ = ["WAIT", "ArmBudget", "ExperimentBudget", "amounts_of_usage"]
+__all__ = ["WAIT", "ArmBudget", "ExperimentBudget", "amount_words", "amounts_of_usage"]
 
 WARN_AT = 0.8
 """The part of a limit from which on it is warned of."""
@@ -253,7 +253,7 @@ class ExperimentBudget:
             return None  # the first run, which may have been cut off before
         for name, wanted in need.items():
             if wanted > self.remainder(name, run_id):
-                return f"{self._refusal(name, wanted)}, and it would need about {_amount(name, wanted)}"
+                return f"{self._refusal(name, wanted)}, and it would need about {amount_words(name, wanted)}"
         return None
 
     def _refusal(self, name: str, wanted: float | None) -> str:
@@ -327,7 +327,9 @@ class ExperimentBudget:
     def words(self, name: str) -> str:
         """The state of an amount, in words."""
         limit = getattr(self.limits, name)
-        text = f"budget.{name}: {_amount(name, self.spending(name))} of {_amount(name, limit)} spent"
+        text = (
+            f"budget.{name}: {amount_words(name, self.spending(name))} of {amount_words(name, limit)} spent"
+        )
         reserved = (
             sum(account.unused_reservation(name) for account in self._open.values())
             if name in COUNTED
@@ -335,7 +337,7 @@ class ExperimentBudget:
             if name == "wall_seconds" and self.remainder(name) > 0
             else 0.0
         )
-        return f"{text}, {_amount(name, reserved)} reserved" if reserved else text
+        return f"{text}, {amount_words(name, reserved)} reserved" if reserved else text
 
     def suggest(self, name: str) -> None:
         """Report, once, how to continue after a limit ended something."""
@@ -449,7 +451,8 @@ def _hint(name: str, needed: float | None) -> str:
     return f"to continue, raise it to {value} or more: evsys resume --set budget.{name}={value}"
 
 
-def _amount(name: str, value: float) -> str:
+def amount_words(name: str, value: float) -> str:
+    """An amount of a limit, with its unit."""
     if name == "usd":
         return f"${value:,.4f}" if value < 1 else f"${value:,.2f}"
     return f"{value:,.0f} s" if name == "wall_seconds" else f"{value:,.0f}"

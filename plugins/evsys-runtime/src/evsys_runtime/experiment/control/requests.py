@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from evsys.errors import EvsysError
+import attrs
+
+from evsys.errors import ConfigError, EvsysError
 from evsys_record.encoding import now
 from evsys_runtime.config.plan import ArmConfig
+from evsys_runtime.experiment.budget.project_budget import share_of
 from evsys_runtime.experiment.control.listening import Peer
 from evsys_runtime.experiment.control.server import Reply, refusal
 from evsys_runtime.experiment.state.session import Session, run_id_of
@@ -122,6 +125,7 @@ class Requests:
                 _refuse(f"budget.{name} has no limit", "only a limit of the file can be extended")
         whole = {name: int(raised[name]) for name in ("steps", "tokens") if name in raised}
         limits = {name: getattr(budget.limits, name) + amount for name, amount in (raised | whole).items()}
+        self._check_project(limits)
         self._keep(
             "extend",
             {"limits": limits, "by": request["by"], "reason": request["reason"]},
@@ -131,6 +135,17 @@ class Requests:
             budget.extend(name, amount)
         self._session.steering.notify()
         return {"limits": limits}
+
+    def _check_project(self, limits: Mapping[str, Any]) -> None:
+        """Refuse limits beyond what the budget of the project leaves."""
+        plan, budget = self._session.plan, self._session.budget
+        assert budget is not None
+        asked = attrs.evolve(budget.limits, **limits)
+        experiment = attrs.evolve(plan.experiment, budget=asked)
+        try:
+            share_of(attrs.evolve(plan, experiment=experiment), self._session.record.experiment_id)
+        except ConfigError as error:
+            _refuse(error.message, error.hint)
 
     def _set(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Change a setting in flight."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from evsys_runtime.config.model import BudgetConfig
 from evsys_runtime.experiment.estimate.results import PlannedArm, PlannedConfirm, PlannedLimit, PlannedScoring
 
 __all__ = ["planned_limits"]
@@ -20,7 +19,7 @@ _FIELDS: dict[str, tuple[str, str | None]] = {
 
 
 def planned_limits(
-    budget: BudgetConfig | None,
+    limits: Mapping[str, float | None],
     arms: Sequence[PlannedArm],
     scorings: Sequence[PlannedScoring],
     confirm: PlannedConfirm | None,
@@ -29,14 +28,14 @@ def planned_limits(
     """Each limit set, against what is planned.
 
     Args:
-        budget: of the experiment; None sets no limit.
+        limits: of the experiment, or what its project leaves; None for no limit.
         arms: what a run of each arm takes.
         scorings: what all scorings of each entry take.
         confirm: what confirming a winner takes on top.
         concurrent: runs at once, which share the seconds.
     """
     for name, (trained, scored) in _FIELDS.items():
-        limit = getattr(budget, name, None)
+        limit = limits.get(name)
         if limit is None:
             continue
         training = [_total_of_runs(arm, trained) for arm in arms]

@@ -18,9 +18,11 @@ from evsys_record.proofs import proven_name
 from evsys_runtime.accounting.prices import load_prices
 from evsys_runtime.config.confirm_entries import is_scored
 from evsys_runtime.config.plan import ArmConfig, Plan
+from evsys_runtime.config.settings import project_settings
 from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.proof import proofs_of
+from evsys_runtime.experiment.budget.project_budget import project_limits
 from evsys_runtime.experiment.estimate.confirmation import planned_confirm, scorings_of_run
 from evsys_runtime.experiment.estimate.design import Designs
 from evsys_runtime.experiment.estimate.fit import planned_limits
@@ -61,6 +63,7 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         evidence = Evidence(index)
         prices = load_prices(plan.project_root)
         trainings = Trainings(plan, evidence, prices, read_rows=read_rows)
+        settings = project_settings(plan.project_root)
         notes: list[str] = []
         reused: Mapping[str, str] = {}
         if read_rows:
@@ -77,6 +80,9 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
         concurrent = min(plan.concurrent_arms, runs_in_all) if counted else plan.concurrent_arms
         designs = Designs(plan=plan, benchmarks=benchmarks, resolved=resolved, evidence=evidence)
         confirm = planned_confirm(plan, benchmarks, arms, designs)
+        budget = plan.experiment.budget
+        own = {} if budget is None else attrs.asdict(budget)
+        left = {name: each.left for name, each in project_limits(settings.budget, [index]).items()}
         return Planned(
             name=plan.experiment.name,
             config=plan.document.source,
@@ -95,7 +101,8 @@ def plan_experiment(plan: Plan, index: Index, *, read_rows: bool = True) -> Plan
             ),
             design=designs.experiment_design(),
             confirm=confirm,
-            budget=tuple(planned_limits(plan.experiment.budget, found, scorings, confirm, concurrent)),
+            budget=tuple(planned_limits(own, found, scorings, confirm, concurrent)),
+            project=tuple(planned_limits(left, found, scorings, confirm, concurrent)),
             neighbours=()
             if search is not None or evidence.is_empty
             else tuple(neighbours(resolved(), evidence, trainings.fingerprints)),

@@ -202,8 +202,8 @@ class Neighbour:
 @attrs.frozen(kw_only=True)
 class Planned:
     """The output of `evsys plan --json`. Totals are over all runs but those of `confirm`, None if a part is
-    unknown; nothing of it was trained or paid for. `budget` compares them with the limits of the experiment. With a
-    `search` one of `arms` represents all that it may propose, with the numbers of the one that takes most.
+    unknown; nothing of it was trained or paid for. `budget` compares them with the limits of the experiment, `project`
+    with what the budget of the project leaves. With a `search` one of `arms` represents all that it may propose, with the numbers of the one that takes most.
     """
 
     name: str
@@ -220,6 +220,7 @@ class Planned:
     design: Design | None = None
     confirm: PlannedConfirm | None = None
     budget: tuple[PlannedLimit, ...] = ()
+    project: tuple[PlannedLimit, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -10,12 +10,12 @@ from typing import Any
 import attrs
 
 from evsys.errors import StoreError
-from evsys.types import Usage
 from evsys_record import PastExperiment
 from evsys_record.files import open_to_read
-from evsys_record.history import runs_of
 from evsys_record.index import Index
 from evsys_record.text import cut
+from evsys_runtime.config.settings import project_settings
+from evsys_runtime.experiment.budget.project_budget import paid_usages, project_limits
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.best_recipes import best_recipes
 from evsys_runtime.experiment.insight.failures import failure_classes
@@ -64,6 +64,7 @@ def context_of(index: Index, project: Path) -> Whole:
             if goal != _NONE
         },
         spent=_total_spending(index, experiments),
+        budget=project_limits(project_settings(project).budget, [index]),
     )
     best = best_recipes(index, known, on_record, judged[:_MOST_METRICS], project)
     sections: dict[str, Sequence[Wording[Any]]] = {
@@ -119,24 +120,8 @@ def _way(each: FailureClass) -> Wording[WayToFail]:
     return Wording(brief, attrs.evolve(brief, says=sentences(*said)))
 
 
-def _paid_usages(index: Index, experiments: Sequence[PastExperiment]) -> Iterator[Usage]:
-    """The usage of real models; tokens of simulated ones are free."""
-    for past in experiments:
-        if not past.simulated_by:
-            yield from () if past.usage is None else (past.usage,)
-        else:  # some of its arms may be trained for real
-            for run in runs_of(index, past.experiment_id):
-                if run.usage is not None and not _is_simulated(run.backend, past.simulated_by):
-                    yield run.usage
-
-
-def _is_simulated(backend: str | None, by: Sequence[str]) -> bool:
-    """Whether a backend is among some, by its full name or without its distribution."""
-    return bool({backend, (backend or "").rpartition("/")[2]} & set(by))
-
-
 def _total_spending(index: Index, experiments: Sequence[PastExperiment]) -> Spent:
-    used = list(_paid_usages(index, experiments))
+    used = list(paid_usages(index, experiments))
     return Spent(
         cost_usd=round(sum(each.cost_usd or 0.0 for each in used), 4),
         unpriced=sum(bool(each.without_price) for each in used),

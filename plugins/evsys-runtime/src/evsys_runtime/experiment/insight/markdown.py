@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from evsys_runtime.experiment.budget.budget import amount_words
 from evsys_runtime.experiment.insight.results import (
     BestRecipe,
     Context,
@@ -54,6 +55,8 @@ def _lines(context: Context) -> Iterator[str]:
         if counts:
             yield f"{label}: {', '.join(f'{name} {count}' for name, count in counts.items())}"
     yield f"spent: {_spending_text(context)}"
+    if context.budget:
+        yield f"project budget left: {_budget_text(context)}"
     for name, heading in SECTIONS.items():
         entries = getattr(context, name)
         if entries:
@@ -104,6 +107,13 @@ def _spending_text(context: Context) -> str:
     return (
         f"${spent.cost_usd:.2f}{unpriced}, {spent.trained_tokens:,} tokens trained, {spent.sampled_tokens:,} read and sampled, "
         f"{spent.seconds / 3600:.1f} h"
+    )
+
+
+def _budget_text(context: Context) -> str:
+    return ", ".join(
+        f"{amount_words(name, each.left)} of {amount_words(name, each.limit)}{'' if name in ('usd', 'wall_seconds') else f' {name}'}"
+        for name, each in context.budget.items()
     )
 
 

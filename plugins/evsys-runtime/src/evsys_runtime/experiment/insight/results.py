@@ -11,6 +11,7 @@ from evsys.types.evidence import Look, SettlingPoint
 from evsys.types.results import Comparison
 from evsys_record.differing import Difference
 from evsys_record.past import Mark, MarkKind
+from evsys_runtime.experiment.budget.project_budget import ProjectLimit
 
 __all__ = [
     "BestRecipe",
@@ -193,7 +194,7 @@ class Context:
 
     `best` has the best recipe by each of the most frequent metrics. `supported` and `candidates` hold winners,
     confirmed or the best of several; `open` questions that the numbers left open; `refuted` those that tie or lose.
-    Everything is named once. `verdicts`, `metrics` and `goals` count experiments.
+    Everything is named once. `verdicts`, `metrics` and `goals` count experiments. `budget` has the limits of the project.
     """
 
     project: str
@@ -204,6 +205,7 @@ class Context:
     metrics: Mapping[str, int]
     goals: Mapping[str, int]
     spent: Spent
+    budget: Mapping[str, ProjectLimit] = attrs.field(factory=dict)
     best: tuple[BestRecipe, ...] = ()
     retracted: tuple[Retracted, ...] = ()
     supported: tuple[Finding, ...] = ()

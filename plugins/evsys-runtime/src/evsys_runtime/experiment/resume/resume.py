@@ -16,6 +16,7 @@ from evsys_runtime.config.plan import ArmConfig, Plan
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.experiment.arm.data import rows_of
+from evsys_runtime.experiment.budget.project_budget import share_of
 from evsys_runtime.experiment.lineage.restart_point import RestartPoint, is_final, take_up
 from evsys_runtime.experiment.lineage.rework import repeated_work
 from evsys_runtime.experiment.open_session import session_over
@@ -79,7 +80,8 @@ def resume_session(
     concluded = facts["finished"] is not None and facts["status"] in CONCLUDED
     if concluded and not still_to_come(plan, ended, benchmarks):
         return None
-    session = session_over(record, plan, options, benchmarks, redactor, sources=sources)
+    limits = share_of(plan, record.experiment_id)
+    session = session_over(record, plan, options, benchmarks, redactor, limits=limits, sources=sources)
     session.scores_outside_harness = scored_outside_harness(record)
     session.results.update(ended)
     session.restart_points = taken
