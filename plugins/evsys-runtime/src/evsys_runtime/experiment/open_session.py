@@ -19,7 +19,7 @@ from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.workspace import Workspace
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
 from evsys_runtime.experiment.budget.budget import ExperimentBudget
-from evsys_runtime.experiment.budget.project_budget import reserved_limits
+from evsys_runtime.experiment.budget.project_budget import reserve_limits
 from evsys_runtime.experiment.budget.spending import recorded_spending
 from evsys_runtime.experiment.insight.repeats import repeats_on_record
 from evsys_runtime.experiment.lineage.preregistration import (
@@ -68,7 +68,7 @@ def open_session(
     if changed is not None and plan.experiment.metadata.parent_experiment_id is None:
         plan = child_of(plan, changed["experiment_id"])
     resolved = resolved_tree(plan, benchmarks)  # before there is a record that could be left behind
-    with reserved_limits(plan, dry=options.dry, tell=warnings.append) as limits:
+    with reserve_limits(plan, dry=options.dry, tell=warnings.append) as limits:
         record = ExperimentRecord.create(
             experiments,
             plan.experiment.name,

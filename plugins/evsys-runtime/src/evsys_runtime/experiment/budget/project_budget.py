@@ -25,7 +25,7 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.config.settings import ProjectBudget, project_settings
 from evsys_runtime.experiment.budget.budget import amount_words
 
-__all__ = ["ProjectLimit", "paid_usages", "project_limits", "reserved_limits", "share_of"]
+__all__ = ["ProjectLimit", "paid_usages", "project_limits", "reserve_limits", "share_of"]
 
 _AMOUNTS = ("usd", "tokens", "wall_seconds")
 """The limits of a project that an experiment has as well."""
@@ -70,7 +70,7 @@ def project_limits(
 
 
 @contextmanager
-def reserved_limits(plan: Plan, *, dry: bool, tell: Callable[[str], None]) -> Iterator[BudgetConfig | None]:
+def reserve_limits(plan: Plan, *, dry: bool, tell: Callable[[str], None]) -> Iterator[BudgetConfig | None]:
     """The limits of a new experiment: its own, and what the budget of its project leaves. Make the record inside.
 
     Args:
@@ -104,8 +104,8 @@ def share_of(
         plan: of the experiment.
         own: its ID, once it is on record.
         budget: of the project; by default read from its settings.
-        dry: see `reserved_limits`.
-        tell: see `reserved_limits`.
+        dry: see `reserve_limits`.
+        tell: see `reserve_limits`.
 
     Raises:
         ConfigError: too little is left, or a setting of the project is wrong.
