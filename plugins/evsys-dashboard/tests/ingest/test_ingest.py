@@ -1,6 +1,8 @@
 """However a record is cut into batches, sent again or interrupted, the store ends with the same bytes and rows."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,11 +10,11 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lab_records import Lab
+from stored_curves import stored_curve
 
 from evsys.errors import ConfigError
 from evsys_dashboard.ingest.ingest import Ingest
 from evsys_dashboard.ingest.pieces import Piece, digest_of, is_lines, pack, unpack
-from evsys_dashboard.store.curves import live_points
 from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.records import HeldRecords
 from evsys_dashboard.store.tables import experiment, project, rollout, run, series
@@ -33,8 +35,8 @@ def rows_of(database: Database) -> list:
 
 def _points(connection: sa.Connection, number: int) -> tuple[list[int], list[float | str]]:
     """The steps and values of a series; NaN, which equals nothing, by its name."""
-    steps, values = live_points(connection, number, [])
-    return steps.tolist(), [value if value == value else "nan" for value in values.tolist()]
+    found = stored_curve(connection, number)
+    return list(found.steps), [value if value == value else "nan" for value in found.low]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -154,8 +156,10 @@ def test_blocks_are_filled_over_many_batches(ingest, database):
     assert row[2:6] == (1300, 1300, 1.0, 1300.0)
     assert row[6] == list(range(1, 1301))
     with database.reading() as connection:
-        counts = connection.exec_driver_sql("SELECT count FROM block ORDER BY number").scalars().all()
-    assert counts == [512, 512, 276]
+        extents = connection.exec_driver_sql(
+            "SELECT count, first_step, last_step, low, high FROM block ORDER BY number"
+        ).all()
+    assert extents == [(512, 1, 512, 1.0, 512.0), (512, 513, 1024, 513.0, 1024.0)]
 
 
 @pytest.mark.parametrize(
@@ -279,3 +283,53 @@ def test_a_batch_with_numbers_that_are_not_whole_is_refused():
 
     with pytest.raises(ConfigError, match="list of its pieces"):
         unpack(zlib.compress(b'[{"file": "a", "place": 0, "bytes": 1e999}]\n'))
+
+
+def test_batches_that_come_at_once_share_a_transaction(database, monkeypatch):
+    """A batch that is refused among them leaves the others as they are."""
+    ingest, entered, go = Ingest(database), threading.Event(), threading.Event()
+    transactions, writing = [], Database.writing
+
+    def counted(self):
+        transactions.append(1)
+        if len(transactions) == 1:
+            entered.set()
+            assert go.wait(30)
+        return writing(self)
+
+    monkeypatch.setattr(Database, "writing", counted)
+    sent = {name: [Piece(file=METRICS, data=line(1, loss=float(name)))] for name in "01234"}
+    sent["refused"] = [Piece(file="a", data=b"1"), Piece(file="a/b", data=b"1")]
+    with ThreadPoolExecutor(len(sent)) as pool:
+        first = pool.submit(ingest.take, "lab", "0", sent.pop("0"))
+        assert entered.wait(30)
+        others = {name: pool.submit(ingest.take, "lab", name, pieces) for name, pieces in sent.items()}
+        while len(ingest._waiting) < 1 + len(others):
+            pass
+        go.set()
+        assert first.result().changed == (METRICS,)
+        with pytest.raises(ConfigError, match="one is a folder of the other"):
+            others.pop("refused").result()
+        assert {future.result().changed for future in others.values()} == {(METRICS,)}
+    assert len(transactions) == 1 + 1 + 5  # the first; all others, undone; each by itself
+    with database.reading() as connection:
+        assert connection.execute(
+            sa.select(experiment.c.name).order_by(experiment.c.name)
+        ).scalars().all() == [*"01234"]
+        assert connection.execute(sa.select(sa.func.sum(series.c.count))).scalar() == 5
+
+
+@pytest.mark.parametrize("name", ["run.json", "training/rollouts.jsonl"])
+def test_only_files_that_summaries_are_made_from_make_them_stale(ingest, database, name):
+    def stale() -> bool:
+        with database.reading() as connection:
+            row = connection.execute(sa.select(experiment)).one()
+        return row.summarised < row.version
+
+    ingest.take("lab", "one", [Piece(file="experiment.json", data=b"{}")])
+    with database.writing() as connection:
+        connection.execute(sa.update(experiment).values(summarised=experiment.c.version))
+    ingest.take("lab", "one", [Piece(file=f"runs/a/{name}", data=b"{}\n")])
+    assert stale() == (name == "run.json")
+    ingest.take("lab", "one", [Piece(file="retractions.jsonl", data=b"{}\n")])
+    assert stale()

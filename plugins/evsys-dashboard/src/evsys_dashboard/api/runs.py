@@ -31,7 +31,7 @@ from evsys_dashboard.api.shapes import (
 )
 from evsys_dashboard.api.token_texts import token_texts
 from evsys_dashboard.ingest.lines import whole_lines
-from evsys_dashboard.store.curves import buckets_of, live_points
+from evsys_dashboard.store.curves import live_buckets
 from evsys_dashboard.store.database import clean
 from evsys_dashboard.store.tables import file, rollout, run, series
 from evsys_record.attempts import Attempt, lineage
@@ -121,7 +121,10 @@ async def curves(call: Call, query: CurvesQuestion) -> Curves:
     def find(connection: sa.Connection) -> Curves:
         owner = experiment_row(connection, call["project"], call["experiment"])
         chosen = (
-            sa.select(series.c.id, series.c.name, run.c.name.label("run"), run.c.document, run.c.attempts)
+            sa.select(
+                *(series.c[name] for name in ("id", "name", "blocks", "tail_attempt", "tail")),
+                *(run.c.name.label("run"), run.c.document, run.c.attempts),
+            )
             .join(run, run.c.id == series.c.run_id)
             .where(run.c.experiment_id == owner["id"], series.c.phase == query.phase)
             .order_by(run.c.id, series.c.id)
@@ -245,10 +248,10 @@ async def _folder(call: Call, *, of_run: bool = True) -> Path:
 
 
 def _series(connection: sa.Connection, run_id: int) -> Iterator[SeriesRow]:
-    query = sa.select(series).where(series.c.run_id == run_id).order_by(series.c.phase.desc(), series.c.id)
-    names = [field.name for field in attrs.fields(SeriesRow)]
+    columns = [series.c[field.name] for field in attrs.fields(SeriesRow)]
+    query = sa.select(*columns).where(series.c.run_id == run_id).order_by(series.c.phase.desc(), series.c.id)
     for row in connection.execute(query).mappings():
-        yield SeriesRow(**{name: row[name] for name in names})
+        yield SeriesRow(**row)
 
 
 def _checkpoints(folder: Path) -> Iterator[Mapping[str, Any]]:
@@ -279,8 +282,7 @@ def _files(connection: sa.Connection, experiment_id: int, name: str) -> Iterator
 
 
 def _curve(connection: sa.Connection, row: sa.RowMapping, query: CurvesQuestion) -> Curve:
-    steps, values = live_points(connection, row["id"], json.loads(row["attempts"] or "[]"))
-    found = buckets_of(steps, values, query.points)
+    found = live_buckets(connection, row, json.loads(row["attempts"] or "[]"), query.points)
     past = json.loads(row["document"] or "{}")
     return Curve(
         run=row["run"],

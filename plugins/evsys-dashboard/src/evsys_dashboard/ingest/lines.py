@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeGuard
 
 from evsys_dashboard.store.database import clean
@@ -17,6 +18,8 @@ __all__ = ["Point", "RunFile", "points_of", "rollout_row", "run_file_of", "whole
 
 _OF_RUN = re.compile(r"runs/([^/]+)/(training|validation|test)/(metrics|rollouts)\.jsonl")
 _SHOWN = 200
+
+_name = lru_cache(maxsize=4096)(clean)
 
 
 class RunFile(NamedTuple):
@@ -60,7 +63,7 @@ def points_of(line: bytes) -> Iterator[Point]:
         return
     for name, value in values.items():
         if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-            yield Point(clean(name), attempt, step, float("nan") if value is None else _float(value))
+            yield Point(_name(name), attempt, step, float("nan") if value is None else _float(value))
 
 
 def rollout_row(line: bytes) -> dict[str, Any] | None:

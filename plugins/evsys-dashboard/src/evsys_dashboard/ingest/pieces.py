@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from evsys.errors import ConfigError
+from evsys_record.retraction import RETRACTIONS
 
 __all__ = [
     "EXPERIMENT_NAME",
@@ -21,6 +22,7 @@ __all__ = [
     "Piece",
     "digest_of",
     "is_lines",
+    "is_summarised",
     "pack",
     "refuse_odd_names",
     "refuse_odd_project",
@@ -75,6 +77,11 @@ class Held:
 def is_lines(file: str) -> bool:
     """True for a file that only ever grows."""
     return file.endswith(".jsonl")
+
+
+def is_summarised(file: str) -> bool:
+    """True for a file that the summaries of experiments and runs are made from; they need no other line than a retraction."""
+    return not is_lines(file) or file == RETRACTIONS
 
 
 def digest_of(file: str, data: bytes, before: str = "") -> str:

@@ -1,12 +1,14 @@
-"""Series of a run: their points packed into blocks, and read again, whole or as the extremes of buckets."""
+"""Series of a run: points packed into blocks, the newest of them in the series itself until they fill one."""
 
 from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import sqlalchemy as sa
 
 from evsys_dashboard.store.tables import block, series
@@ -15,113 +17,143 @@ if TYPE_CHECKING:
     from evsys_dashboard.ingest.lines import Point
     from evsys_dashboard.store.database import Database
 
-__all__ = ["append_points", "unpack"]
+__all__ = ["append_points"]
 
 BLOCK = 512
 """Points of a complete block."""
 
+type OfRun = tuple[int, str]
+"""The number of a run, and a phase."""
 
-class _Open(NamedTuple):
-    """The last block of a series."""
+_KNOWN = sa.select(series).where(
+    series.c.run_id.in_(sa.bindparam("runs", expanding=True)),
+    series.c.phase.in_(sa.bindparam("phases", expanding=True)),
+)
 
+
+@attrs.define
+class _Tail:
+    """The points of a series behind its last block, all of one attempt, and the blocks that they filled."""
+
+    series_id: int
     number: int
-    attempt: int
-    points: int
-    data: bytes
+    attempt: int | None
+    steps: array[int]
+    values: array[float]
+    filled: list[dict[str, Any]] = attrs.field(factory=list)
+
+    def add(self, points: Iterable[Point]) -> None:
+        for point in points:
+            if self.steps and (point.attempt != self.attempt or len(self.steps) >= BLOCK):
+                self._close()
+            self.attempt = point.attempt
+            self.steps.append(point.step)
+            self.values.append(point.value)
+
+    def _close(self) -> None:
+        low, high = _extremes(self.values)
+        self.filled.append(
+            {
+                "series_id": self.series_id,
+                "number": self.number,
+                "attempt": self.attempt,
+                "count": len(self.steps),
+                "first_step": self.steps[0],
+                "last_step": self.steps[-1],
+                "low": low,
+                "high": high,
+                "ascending": all(before < after for before, after in pairwise(self.steps)),
+                "data": _pack(self.steps, self.values),
+            }
+        )
+        self.number += 1
+        self.steps, self.values = array("q"), array("d")
 
 
 def append_points(
-    database: Database, connection: sa.Connection, run_id: int, phase: str, points: Iterable[Point]
+    database: Database,
+    connection: sa.Connection,
+    found: Mapping[OfRun, Mapping[str, Sequence[Point]]],
 ) -> None:
-    """Add points to the series of a run."""
-    by_name: dict[str, list[Point]] = {}
-    for point in points:
-        by_name.setdefault(point.name, []).append(point)
-    if not by_name:
+    """Add points to series.
+
+    Args:
+        database: where they are.
+        connection: a transaction of it.
+        found: the points by run and phase, then by name.
+    """
+    if not found:
         return
-    known = _series(database, connection, run_id, phase, by_name)
-    last = _last_blocks(connection, run_id, phase)
-    removed: list[dict[str, Any]] = []
-    added: list[dict[str, Any]] = []
+    known = _series(database, connection, found)
+    filled: list[dict[str, Any]] = []
     changed: list[dict[str, Any]] = []
-    for name, ours in by_name.items():
-        row = known[name]
-        before = last.get(row["id"])
-        if before is not None and before.points < BLOCK:
-            removed.append({"series_id": row["id"], "number": before.number})
-        added += _blocks(row["id"], before, ours)
-        changed.append(_columns_of(row, ours))
-    database.delete(connection, block, removed)
-    database.insert(connection, block, added)
+    for of_run, by_name in found.items():
+        for name, points in by_name.items():
+            row = known[of_run, name]
+            tail = _Tail(row["id"], row["blocks"], row["tail_attempt"], *_unpack(row["tail"] or b""))
+            tail.add(points)
+            filled += tail.filled
+            changed.append(_columns_of(row, points, tail))
+    database.insert(connection, block, filled)
     database.update(connection, series, changed)
 
 
 def _series(
-    database: Database, connection: sa.Connection, run_id: int, phase: str, names: Iterable[str]
-) -> Mapping[str, sa.RowMapping]:
-    query = sa.select(series).where(series.c.run_id == run_id, series.c.phase == phase)
-    known = {row["name"]: row for row in connection.execute(query).mappings()}
-    missing = [name for name in names if name not in known]
+    database: Database, connection: sa.Connection, found: Mapping[OfRun, Mapping[str, object]]
+) -> Mapping[tuple[OfRun, str], sa.RowMapping]:
+    """The row of each series, made if there is none."""
+    runs, phases = zip(*found, strict=True)
+    wanted = {"runs": sorted(set(runs)), "phases": sorted(set(phases))}
+
+    def read() -> dict[tuple[OfRun, str], sa.RowMapping]:
+        rows = connection.execute(_KNOWN, wanted).mappings()
+        return {((row["run_id"], row["phase"]), row["name"]): row for row in rows}
+
+    known = read()
+    missing = [
+        {"run_id": run_id, "phase": phase, "name": name, "count": 0, "blocks": 0}
+        for (run_id, phase), by_name in found.items()
+        for name in by_name
+        if ((run_id, phase), name) not in known
+    ]
     if missing:
-        rows = [{"run_id": run_id, "phase": phase, "name": name, "count": 0} for name in missing]
-        database.insert(connection, series, rows)
-        known = {row["name"]: row for row in connection.execute(query).mappings()}
+        database.insert(connection, series, missing)
+        known = read()
     return known
 
 
-def _last_blocks(connection: sa.Connection, run_id: int, phase: str) -> Mapping[int, _Open]:
-    newest = (
-        sa.select(block.c.series_id, sa.func.max(block.c.number).label("number"))
-        .join(series, series.c.id == block.c.series_id)
-        .where(series.c.run_id == run_id, series.c.phase == phase)
-        .group_by(block.c.series_id)
-        .subquery()
-    )
-    query = sa.select(block.c.series_id, block.c.number, block.c.attempt, block.c.count, block.c.data).join(
-        newest, (newest.c.series_id == block.c.series_id) & (newest.c.number == block.c.number)
-    )
-    return {row[0]: _Open(*row[1:]) for row in connection.execute(query)}
+def _columns_of(row: sa.RowMapping, points: Sequence[Point], tail: _Tail) -> dict[str, Any]:
+    """The columns of a series after these points: their number, the last, the finite extremes, and the newest ones."""
+    extremes = [value for value in (row["low"], row["high"]) if value is not None]
+    low, high = _extremes([*(point.value for point in points), *extremes])
+    last = points[-1]
+    return {
+        "id": row["id"],
+        "count": row["count"] + len(points),
+        "last_step": last.step,
+        "last": last.value if last.value - last.value == 0 else None,
+        "low": low,
+        "high": high,
+        "blocks": tail.number,
+        "tail_attempt": tail.attempt,
+        "tail": _pack(tail.steps, tail.values),
+    }
 
 
-def _blocks(series_id: int, before: _Open | None, points: Sequence[Point]) -> Iterator[dict[str, Any]]:
-    """The blocks from the last one on, each of one attempt; the last one again if points go into it."""
-    number = 0 if before is None else before.number
-    attempt = points[0].attempt
-    steps, values = array("q"), array("d")
-    if before is not None:
-        if before.points < BLOCK:
-            attempt, (steps, values) = before.attempt, unpack(before.data)
-        else:
-            number += 1
-    for point in points:
-        if steps and (point.attempt != attempt or len(steps) >= BLOCK):
-            yield _row(series_id, number, attempt, steps, values)
-            number += 1
-            steps, values = array("q"), array("d")
-        attempt = point.attempt
-        steps.append(point.step)
-        values.append(point.value)
-    yield _row(series_id, number, attempt, steps, values)
+def _extremes(values: Iterable[float]) -> tuple[float | None, float | None]:
+    finite = [value for value in values if value - value == 0]
+    return min(finite, default=None), max(finite, default=None)
 
 
-def _row(
-    series_id: int, number: int, attempt: int, steps: array[int], values: array[float]
-) -> dict[str, Any]:
+def _pack(steps: array[int], values: array[float]) -> bytes:
     if sys.byteorder == "big":
         steps, values = array("q", steps), array("d", values)
         steps.byteswap()
         values.byteswap()
-    return {
-        "series_id": series_id,
-        "number": number,
-        "attempt": attempt,
-        "count": len(steps),
-        "data": steps.tobytes() + values.tobytes(),
-    }
+    return steps.tobytes() + values.tobytes()
 
 
-def unpack(data: bytes) -> tuple[array[int], array[float]]:
-    """The steps and the values of a block."""
+def _unpack(data: bytes) -> tuple[array[int], array[float]]:
     steps, values = array("q"), array("d")
     steps.frombytes(data[: len(data) // 2])
     values.frombytes(data[len(data) // 2 :])
@@ -129,18 +161,3 @@ def unpack(data: bytes) -> tuple[array[int], array[float]]:
         steps.byteswap()
         values.byteswap()
     return steps, values
-
-
-def _columns_of(row: sa.RowMapping, points: Sequence[Point]) -> dict[str, Any]:
-    """The columns of a series after these points: their number, the last, and the finite extremes."""
-    finite = [point.value for point in points if point.value - point.value == 0]
-    known = [value for value in (row["low"], row["high"]) if value is not None]
-    last = points[-1]
-    return {
-        "id": row["id"],
-        "count": row["count"] + len(points),
-        "last_step": last.step,
-        "last": last.value if last.value - last.value == 0 else None,
-        "low": min((*finite, *known), default=None),
-        "high": max((*finite, *known), default=None),
-    }

@@ -2,7 +2,8 @@
 
 A record is kept twice: as the bytes of its files (`file`, `piece`), and as rows for the questions of the API, made from these bytes.
 Texts that may hold anything are JSON in a text column, written with escapes, since PostgreSQL takes no U+0000. Series hold their
-points packed (`block`): a curve of a million points is two thousand rows, and a number may be NaN in any database.
+points packed (`block`): a curve of a million points is two thousand rows, and a number may be NaN in any database. The newest points
+are in `series` itself, so that a few more of them change one row.
 """
 
 from __future__ import annotations
@@ -148,6 +149,9 @@ series = Table(
     Column("last", Float),
     Column("low", Float),
     Column("high", Float),
+    Column("blocks", BigInteger, nullable=False, default=0),
+    Column("tail_attempt", Integer),
+    Column("tail", LargeBinary),  # the points behind the last block, packed alike
     UniqueConstraint("run_id", "phase", "name"),
 )
 
@@ -158,6 +162,11 @@ block = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("attempt", Integer, nullable=False),
     Column("count", Integer, nullable=False),
+    Column("first_step", BigInteger),  # this and the next four: None in blocks of older versions
+    Column("last_step", BigInteger),
+    Column("low", Float),  # of the finite values; None without any
+    Column("high", Float),
+    Column("ascending", Boolean),  # each step is above the one before
     Column("data", LargeBinary, nullable=False),  # steps as int64, then values as float64, little-endian
 )
 
