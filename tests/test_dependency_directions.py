@@ -32,6 +32,7 @@ FLOORS = {
     **dict.fromkeys(["audit", "evaluation", "serving"], 2),
     "training": 3,
     "experiment": 4,
+    "tools": 5,
 }
 
 # The highest floor that a distribution may reach into; others may reach all.

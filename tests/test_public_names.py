@@ -16,8 +16,8 @@ from snippets import blocks, documents
 import evsys_record
 import evsys_runtime
 
-TOOLKIT = """BUILTIN_LOSSES Band BaseAlgorithm BenchmarkConfig ByteTokenizer ChatTemplateRenderer CountedFromTheEnd
-    Evaluator FixedCatalogue Job Limits PolicyObjective RESULTS RecordingModel RowProblem ServedModel
+TOOLKIT = """Answer BUILTIN_LOSSES Band BaseAlgorithm BenchmarkConfig ByteTokenizer ChatTemplateRenderer CountedFromTheEnd
+    Evaluator FixedCatalogue Job Limits PolicyObjective RESULTS RecordingModel RowProblem ServedModel Tool Toolbox
     TrainingLoop TrainingParams Workspace audit_experiment bind_benchmark chat_server compute_loss current_scope
     echo experiment_names in_background jobs_of json_option load_dataset load_prices load_renderer
     load_tokenizer loss parse_row print_json records_folder records_option result_schema run_groups run_rollout

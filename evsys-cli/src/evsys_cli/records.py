@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,9 @@ from evsys_runtime import echo, records_folder
 
 if TYPE_CHECKING:
     from evsys_record.index import Index
+    from evsys_runtime.tools.lab import Lab
 
-__all__ = ["experiment_meant", "open_index"]
+__all__ = ["experiment_meant", "lab_of", "open_index"]
 
 
 @contextmanager
@@ -39,17 +40,15 @@ def open_index(experiments: Path, *, anew: bool = False) -> Iterator[Index]:
         yield index
 
 
-@contextmanager
-def experiment_meant(text: str, records: Path | None) -> Iterator[tuple[Index, str, str | None]]:
-    """The index, and the experiment ID and the run (or other text after a `/`) that `text` names."""
-    from evsys_record.experiment_names import experiment_called, folder_called
+def lab_of(records: Path | None) -> Lab:
+    """Where a command looks for experiments: the chosen records, or those of the current folder's project."""
+    from evsys_runtime.tools.lab import Lab
 
-    place = folder_called(text)
-    if place is None:
-        name, _, named = text.partition("/")
-        with open_index(records_folder(records)) as index:
-            yield index, experiment_called(name, index), named or None
-    else:
-        folder, run = place
-        with open_index(folder.parent) as index:
-            yield index, folder.name, run
+    return Lab(root=Path.cwd(), experiments=records_folder(records), opened=open_index)
+
+
+def experiment_meant(
+    text: str, records: Path | None
+) -> AbstractContextManager[tuple[Index, str, str | None]]:
+    """The index, and the experiment ID and the run (or other text after a `/`) that `text` names."""
+    return lab_of(records).experiment(text)

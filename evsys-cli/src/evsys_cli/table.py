@@ -31,6 +31,7 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
             "evsys_cli.commands.run:run", "Validate, train, evaluate and conclude an experiment."
         ),
         "resume": CommandInfo("evsys_cli.commands.resume:resume", "Resume an incomplete experiment."),
+        "status": CommandInfo("evsys_cli.commands.status:status", "Show how far an experiment is."),
         "watch": CommandInfo("evsys_cli.commands.watch:watch", "Follow a running experiment."),
         "wait": CommandInfo(
             "evsys_cli.commands.wait:wait", "Wait for an experiment to end, or for an event."

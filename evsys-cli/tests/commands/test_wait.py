@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evsys_cli.board import Board
-from evsys_cli.commands import wait as wait_module
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.reader import Line
 from evsys_runtime.experiment.result_schemas import validate_result
+from evsys_runtime.tools import reading
 
 
 @pytest.fixture
@@ -47,9 +47,7 @@ def test_an_event_ends_the_wait_and_its_number_continues_it(evsys, running):
 
 
 def test_an_event_that_comes_while_waiting_is_seen(evsys, running, monkeypatch):
-    monkeypatch.setattr(
-        wait_module.time, "sleep", lambda _: running.events.append("checkpoint.saved", step=1)
-    )
+    monkeypatch.setattr(reading.time, "sleep", lambda _: running.events.append("checkpoint.saved", step=1))
     done = evsys("wait", "--for", "checkpoint.saved")
     assert (done.code, done.out.rstrip()) == (0, f"{running.experiment_id}: checkpoint.saved (event 2)")
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evsys_cli.records import open_index
-from evsys_runtime import echo, json_option, print_json, records_folder, records_option
-from evsys_runtime.commands import compact_json
+from evsys_cli.records import lab_of
+from evsys_runtime import echo, json_option, print_json, records_option
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.insight.results import Context
@@ -35,15 +34,10 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
 
     Prints Markdown, or compact JSON, the most useful parts first. Read it before you plan the next experiment.
     """
-    from evsys_record.files import project_of
-    from evsys_runtime.experiment.insight.context import context_of
     from evsys_runtime.experiment.insight.markdown import context_markdown
-    from evsys_runtime.experiment.insight.text_budget import fit
+    from evsys_runtime.tools.reading import context as find_context
 
-    experiments = records_folder(records)
-    with open_index(experiments) as index:
-        whole = context_of(index, project_of(experiments))
-    found = fit(whole, tokens, _document if as_json else context_markdown)
+    found = find_context(lab_of(records), tokens=tokens, written=_document if as_json else context_markdown)
     if as_json:
         from evsys_record import result_tree
 
@@ -54,5 +48,6 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
 
 def _document(found: Context) -> str:
     from evsys_record import result_tree
+    from evsys_runtime.tools.caps import compact_text
 
-    return compact_json(result_tree(found))
+    return compact_text(result_tree(found))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from evsys_cli.records import experiment_meant
+from evsys_cli.records import lab_of
 from evsys_runtime import CountedFromTheEnd, echo, experiment_names, json_option, print_json, records_option
 from evsys_runtime.commands import json_or_text, named_texts
 
-__all__ = ["extend", "pause", "set_value", "stop", "unpause"]
+if TYPE_CHECKING:
+    from evsys_runtime.experiment.command_results import Requested
 
-REPLY_SECONDS = 120.0
-"""How long to wait for the reply: a backend may block the event loop for a step."""
+__all__ = ["extend", "pause", "set_value", "stop", "unpause"]
 
 _EXPERIMENT = click.argument("experiment", shell_complete=experiment_names)
 _ARM = click.argument("arm", required=False)
@@ -127,21 +127,18 @@ def _send(
     as_json: bool,
 ) -> None:
     """Send a request, and print its effect."""
-    from evsys_record import ControlError, send_request
+    from evsys_record import result_tree
+    from evsys_runtime.tools.acting import request as send
 
-    with experiment_meant(experiment, records) as (index, wanted, _):
-        folder = index.experiments / wanted
-    reply = send_request(folder, {**request, "reason": reason}, by=by, seconds=REPLY_SECONDS)
-    if not reply.get("ok"):
-        raise ControlError(str(reply.get("error")), hint=reply.get("hint"))
+    reply = send(lab_of(records), experiment, request, by=by, reason=reason)
     if as_json:
-        print_json({"experiment_id": folder.name, **reply})
+        print_json(result_tree(reply))
     else:
-        echo(f"{folder.name}: {_words(request, reply)}")
+        echo(f"{reply.experiment_id}: {_words(request, reply)}")
 
 
-def _words(request: Mapping[str, Any], reply: Mapping[str, Any]) -> str:
-    runs = "all runs" if reply.get("runs") is None else ", ".join(reply["runs"])
+def _words(request: Mapping[str, Any], reply: Requested) -> str:
+    runs = "all runs" if reply.runs is None else ", ".join(reply.runs)
     match request["request"]:
         case "pause":
             return f"{runs} hold after the current {'rollouts' if request['now'] else 'step'}"
@@ -150,6 +147,6 @@ def _words(request: Mapping[str, Any], reply: Mapping[str, Any]) -> str:
         case "stop":
             return f"{runs} end after the current step"
         case "extend":
-            return ", ".join(f"budget.{name} is {limit:,g}" for name, limit in reply["limits"].items())
+            return ", ".join(f"budget.{name} is {limit:,g}" for name, limit in (reply.limits or {}).items())
         case _:
-            return ", ".join(f"{name} is {value}" for name, value in reply["values"].items())
+            return ", ".join(f"{name} is {value}" for name, value in (reply.values or {}).items())

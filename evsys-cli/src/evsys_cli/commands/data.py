@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +17,7 @@ from evsys_runtime.terminal import takes_colours
 
 if TYPE_CHECKING:
     from evsys_runtime.data.contamination import BenchmarkCheck, DataCheck, DatasetCheck, FlaggedTask
-    from evsys_runtime.experiment.preflight.preview import PreviewedRow
+    from evsys_runtime.experiment.command_results import PreviewedSequence
 
 __all__ = ["data"]
 
@@ -47,15 +47,12 @@ def preview(config: Path, *, arm: str | None, rows: int, overrides: tuple[str, .
     The rows of CONFIG are shown after its transforms and the chat template. Trained tokens are green on a terminal, and
     enclosed in ⟦ and ⟧ elsewhere.
     """
-    from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.preflight.preview import preview_rows
+    from evsys_record import result_tree
+    from evsys_runtime.tools.acting import preview as preview_rows
 
-    plan = load_experiment(config, overrides=overrides, records=False)
-    found = preview_rows(plan, arm=arm, limit=rows)
+    found = preview_rows(config, overrides, arm=arm, rows=rows)
     if as_json:
-        shown = [_as_json(row) for row in found.rows]
-        told = {"dropped": {**found.dropped}, "not_read": found.not_read, "warnings": [*found.warnings]}
-        print_json({"rows": shown, **told})
+        print_json(result_tree(found))
         return
     for warning in found.warnings:
         echo(f"warning: {warning}", err=True)
@@ -161,7 +158,7 @@ def _row_name(row: int, row_id: str) -> str:
     return f"{row}" if row_id in {"", f"{row}"} else f"{row} ({row_id})"
 
 
-def _mark_controls(row: PreviewedRow) -> str:
+def _mark_controls(row: PreviewedSequence) -> str:
     colours = takes_colours(sys.stdout)
     parts = []
     for span in row.spans:
@@ -171,12 +168,3 @@ def _mark_controls(row: PreviewedRow) -> str:
         else:
             parts.append(click.style(text, fg="green", bold=True) if colours else f"⟦{text}⟧")
     return "".join(parts)
-
-
-def _as_json(row: PreviewedRow) -> dict[str, Any]:
-    return {
-        "row_id": row.row_id,
-        "tokens": row.tokens,
-        "trained_tokens": row.trained_tokens,
-        "spans": [{"text": span.text, "trained": span.trained, "tokens": span.tokens} for span in row.spans],
-    }

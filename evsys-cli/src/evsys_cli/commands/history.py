@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from evsys_cli.output import for_terminal
-from evsys_cli.records import open_index
-from evsys_runtime import echo, json_option, print_json, records_folder, records_option
+from evsys_cli.records import lab_of
+from evsys_runtime import echo, json_option, print_json, records_option
 
 if TYPE_CHECKING:
-    from evsys_record import History, Question
-    from evsys_record.index import Index
-    from evsys_runtime.config.plan import Plan
+    from evsys_record import History
 
 __all__ = ["history"]
 
@@ -75,41 +73,22 @@ def history(
 
     With --near, lists experiments with an arm similar to one of CONFIG: those with the same model, data and algorithm first, then by the number of differences. Repeat an option to match any of its values. Dry runs are not listed. See `evsys show EXPERIMENT` for the details of one.
     """
-    from evsys_record import Question, ask
-    from evsys_record.evaluations import with_evaluations
-    from evsys_record.experiment_names import experiment_called
+    from evsys_record import Question, result_tree
+    from evsys_runtime.tools.reading import history as find_history
 
     if near is not None and (options["runs"] or options["sort"] or options["reverse"]):
         raise click.UsageError("--near lists experiments, the nearest first: no --runs, --sort, --reverse.")
     given = _question_from(**options, most=LIMIT if near is None else LIMIT_NEAR)
-    plan = None if near is None else _plan_of(near)
-    with open_index(records_folder(records)) as index:
-        named = None if parent is None else experiment_called(parent, index)
-        question = Question(**given, parent=named)
-        found = ask(index, question) if plan is None else _near(plan, index, question)
-        if plan is None and question == Question(limit=question.limit, since=question.since):
-            found = with_evaluations(found, index.experiments, since=question.since, limit=question.limit)
-        if as_json:
-            from evsys_record import result_tree
+    lab, question = lab_of(records), Question(**given)
+    found = find_history(lab, question, parent=parent, near=near)
+    if as_json:
+        print_json(result_tree(found))
+    elif found.total or found.evaluations:
+        from evsys_cli.history_tables import history_lines
 
-            print_json(result_tree(found))
-        else:
-            _print(found, question, index)
-
-
-def _plan_of(config: Path) -> Plan:
-    from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
-
-    plan = load_experiment(config, records=False)
-    refuse_secrets(plan)
-    return plan
-
-
-def _near(plan: Plan, index: Index, question: Question) -> History:
-    from evsys_runtime.experiment.insight.similar_configs import similar_experiments
-
-    return similar_experiments(plan, index, question)
+        echo(for_terminal(history_lines(found)))
+    else:
+        _print_none(found, find_history(lab, Question(runs=question.runs, limit=0)).total, runs=question.runs)
 
 
 def _question_from(
@@ -138,17 +117,11 @@ def _choice(option: str, values: Sequence[str], known: Sequence[str]) -> None:
         raise click.BadParameter(f"{unknown!r} is not one of {', '.join(known)}", param_hint=f"'{option}'")
 
 
-def _print(found: History, question: Question, index: Index) -> None:
-    from evsys_cli.history_tables import history_lines
-    from evsys_record import Question, ask
-
-    if not found.total and not found.evaluations:
-        there = ask(index, Question(runs=question.runs, limit=0)).total
-        what = "run" if question.runs else "experiment"
-        echo(
-            f"No {what} on record in {found.records}; use --records for another project."
-            if not there
-            else f"None of {there} {what}{'s' * (there != 1)} match{'es' * (there == 1)}."
-        )
-        return
-    echo(for_terminal(history_lines(found)))
+def _print_none(found: History, there: int, *, runs: bool) -> None:
+    """Say that nothing matches, of so many `there`."""
+    what = "run" if runs else "experiment"
+    echo(
+        f"No {what} on record in {found.records}; use --records for another project."
+        if not there
+        else f"None of {there} {what}{'s' * (there != 1)} match{'es' * (there == 1)}."
+    )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_cli.output import for_terminal
-from evsys_cli.records import open_index
-from evsys_runtime import echo, json_option, print_json, records_folder, records_option
+from evsys_cli.records import lab_of
+from evsys_runtime import echo, json_option, print_json, records_option
 from evsys_runtime.commands import json_text
 
 if TYPE_CHECKING:
@@ -44,10 +44,9 @@ def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: 
     Costs are estimated from similar past runs. `evsys next --config 1 > FILE` writes the file of the first suggestion, to be reviewed, edited and run.
     """
     from evsys_record import result_tree
-    from evsys_runtime.experiment.insight.next_steps import next_steps as found_next
+    from evsys_runtime.tools.reading import next_steps as find_next_steps
 
-    with open_index(records_folder(records)) as index:
-        found = found_next(index, limit=None if place is not None else limit or None)
+    found = find_next_steps(lab_of(records), limit=None if place is not None else limit or None)
     if place is not None:
         _print_file(found, place)
     elif as_json:

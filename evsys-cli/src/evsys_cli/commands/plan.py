@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evsys_cli.output import for_terminal, telling, terminal_width
-from evsys_cli.records import open_index
+from evsys_cli.records import lab_of
 from evsys_runtime import echo, json_option, print_json
 
 __all__ = ["plan"]
@@ -23,14 +23,9 @@ def plan(config: Path, *, overrides: tuple[str, ...], no_data: bool, as_json: bo
 
     Training rows are read through their transforms, as for `data preview`. Nothing is trained, sampled or charged.
     """
-    from evsys_runtime.config.validate import load_experiment
-    from evsys_runtime.experiment.estimate.plan import plan_experiment
-    from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
+    from evsys_runtime.tools.acting import plan as plan_experiment
 
-    checked = load_experiment(config, overrides=overrides, records=False)
-    refuse_secrets(checked)
-    with open_index(checked.project_root / checked.experiment.output_dir) as index:
-        found = plan_experiment(checked, index, read_rows=not no_data)
+    found = plan_experiment(lab_of(None), config, overrides, read_rows=not no_data)
     if as_json:
         from evsys_record import result_tree
 

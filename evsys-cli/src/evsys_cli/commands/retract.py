@@ -6,14 +6,13 @@ from pathlib import Path
 
 import click
 
-from evsys_cli.records import open_index
+from evsys_cli.records import lab_of
 from evsys_runtime import (
     CountedFromTheEnd,
     echo,
     experiment_names,
     json_option,
     print_json,
-    records_folder,
     records_option,
 )
 
@@ -35,14 +34,9 @@ def retract(experiment: str, *, reason: str, withdraw: bool, records: Path | Non
     started from its checkpoints or used its noise floor, and those that cite them.
     """
     from evsys_record import result_tree
-    from evsys_record.citations import retract_experiment
-    from evsys_record.experiment_names import experiment_called, folder_called
+    from evsys_runtime.tools.acting import retract as retract_conclusion
 
-    place = folder_called(experiment)
-    experiments = records_folder(records) if place is None else place[0].parent
-    with open_index(experiments) as index:
-        wanted = experiment_called(experiment, index) if place is None else place[0].name
-        done = retract_experiment(index, wanted, reason, withdrawn=withdraw)
+    done = retract_conclusion(lab_of(records), experiment, reason=reason, withdraw=withdraw)
     if as_json:
         print_json(result_tree(done))
         return

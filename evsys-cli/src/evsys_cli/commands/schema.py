@@ -1,19 +1,14 @@
-"""`evsys schema`: the JSON Schema of one plugin's parameters, or of the whole experiment file."""
+"""`evsys schema`: the JSON Schema or the outline of a plugin's parameters, the experiment file or a result."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from evsys_runtime import echo
+from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.commands import json_text
-
-if TYPE_CHECKING:
-    from evsys import Registry
 
 __all__ = ["schema"]
 
@@ -45,47 +40,43 @@ def _complete_name(ctx: click.Context, _param: click.Parameter, incomplete: str)
     is_flag=True,
     help="Print the schema of the experiment file, with the parameters of every plugin.",
 )
-def schema(kind: str | None, name: str | None, *, experiment: bool) -> None:
+@click.option("--result", metavar="NAME", help="Print the schema of what a command prints with --json.")
+@click.option("--outline", is_flag=True, help="Print keys, types and defaults in few words instead.")
+@json_option
+def schema(
+    kind: str | None, name: str | None, *, experiment: bool, result: str | None, outline: bool, as_json: bool
+) -> None:
     """Print the JSON Schema of plugin NAME of KIND (`evsys schema algorithm sft`).
 
     With a KIND alone, print the names of that kind; without anything, the kinds. Inside a project, its own plugins are
-    there too.
+    there too. With --outline, one line a key: its type and default, and `!` for those required.
     """
     from evsys.protocols import KINDS
     from evsys_cli.plugin_kinds import refuse_unknown_kind
 
-    if kind is None and not experiment:
-        echo("\n".join(KINDS))
-        return
     if kind is not None:
         refuse_unknown_kind(kind)
+    asked = [kind is not None, experiment, result is not None]
+    if sum(asked) > 1:
+        raise click.UsageError("choose one of KIND, --experiment and --result")
+    if not any(asked) and not as_json:
+        echo("\n".join(KINDS))
+        return
     from evsys_cli.project import project_plugins
+    from evsys_runtime.tools.describing import EXPERIMENT, RESULT, describe
 
+    of = EXPERIMENT if experiment else RESULT if result is not None else kind
     known = project_plugins()
     if known.error is not None:
         echo(f"The project's own plugins are missing: {known.error}", err=True)
-    if experiment:
-        from evsys_runtime.config.schema import experiment_schema
+    found = describe(of, result or name, known.registry, full=not outline)
+    if as_json:
+        from evsys_record import result_tree
 
-        echo(json_text(experiment_schema(known.registry), sys.stdout))
-    elif kind is not None and name is not None:
-        # errors elsewhere don't matter to the schema of an installed plugin
-        echo(json_text(_schema(known.registry, kind, name), sys.stdout))
-        return
+        print_json(result_tree(found))
+    elif found.schema is not None:
+        echo(json_text(found.schema, sys.stdout))
     else:
-        echo("\n".join(entry.name for entry in known.registry.entries(kind)))
-    if known.error is not None:
+        echo(found.outline or "\n".join(found.names))
+    if known.error is not None and name is None and result is None:
         raise click.exceptions.Exit(PLUGIN_IS_WRONG)
-
-
-def _schema(registry: Registry, kind: str, name: str) -> dict[str, Any]:
-    """The schema of a plugin; of an algorithm also the bands in which it wants its metrics, under `x-health`."""
-    from evsys.optional import declared
-
-    schema = registry.schema(kind, name)
-    health = declared(registry.get(kind, name), "health") if kind == "algorithm" else None
-    if not isinstance(health, Mapping):
-        return schema
-    parts = ("low", "high", "why", "lasting")
-    bands = {metric: {part: getattr(band, part) for part in parts} for metric, band in health.items()}
-    return {**schema, "x-health": bands} if bands else schema

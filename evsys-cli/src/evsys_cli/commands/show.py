@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evsys_cli.output import for_terminal, terminal_width
-from evsys_cli.records import experiment_meant
+from evsys_cli.records import lab_of
 from evsys_runtime import CountedFromTheEnd, echo, experiment_names, json_option, print_json, records_option
 from evsys_runtime.command_records import run_names
 
@@ -31,13 +31,12 @@ def show(experiment: str, run: str | None, *, verbose: bool, records: Path | Non
     EXPERIMENT/RUN also names a run.
     """
     from evsys_record import result_tree
-    from evsys_record.show import compact, show_experiment
+    from evsys_runtime.tools.reading import Showing
 
-    with experiment_meant(experiment, records) as (index, wanted, named):
-        run = run or named
-        found = show_experiment(index, wanted, run)
+    shown = Showing.of(lab_of(records), experiment, run)
+    found, run = shown.whole, shown.run
     if as_json:
-        print_json(result_tree(found if run is not None else compact(found)))
+        print_json(result_tree(shown.short))
     else:
         from evsys_cli.show_lines import run_lines, shown_lines
 

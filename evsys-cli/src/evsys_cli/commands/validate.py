@@ -46,10 +46,13 @@ def validate(config: Path, *, overrides: tuple[str, ...], online: bool, as_json:
     names = list(dict.fromkeys(arm.name for arm in plan.arms))
     search = None if plan.search is None else _search(plan)
     if as_json:
-        from evsys import unstructure
+        from evsys_record import result_tree
+        from evsys_runtime.experiment.command_results import Validated
 
-        found = {} if search is None else {"search": unstructure(search)}
-        print_json({"valid": True, "arms": names, "runs": len(plan.arms), **found, "warnings": warnings})
+        found = Validated(
+            valid=True, arms=tuple(names), runs=len(plan.arms), search=search, warnings=tuple(warnings)
+        )
+        print_json(result_tree(found))
         return
     for warning in warnings:
         echo(f"warning: {warning}", err=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from evsys_cli.output import for_terminal
-from evsys_cli.records import experiment_meant
+from evsys_cli.records import lab_of
 from evsys_runtime import CountedFromTheEnd, echo, experiment_names, json_option, print_json, records_option
 from evsys_runtime.command_records import run_names
 
@@ -26,10 +26,9 @@ def why(experiment: str, arm: str | None, *, records: Path | None, as_json: bool
     settle it. EXPERIMENT is named as for `evsys show`; EXPERIMENT/ARM also names an arm or a run.
     """
     from evsys_record import result_tree
-    from evsys_runtime.experiment.insight.why import explain as explained
+    from evsys_runtime.tools.reading import explain
 
-    with experiment_meant(experiment, records) as (index, wanted, named):
-        found = explained(index, wanted, arm or named)
+    found = explain(lab_of(records), experiment, arm)
     if as_json:
         print_json(result_tree(found))
     else:

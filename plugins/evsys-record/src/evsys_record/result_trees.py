@@ -23,7 +23,7 @@ def result_tree(result: Any) -> dict[str, Any]:
     """
     tree: dict[str, Any] = as_tree(result)
     for arm in (tree, *tree.get("arms", ())):
-        run = arm.get("run")
+        run = arm.get("run") if isinstance(arm, dict) else None
         if isinstance(run, dict):
             odd = [name for name, value in run["metrics"].items() if value is None]
             run["metrics"] = {name: value for name, value in run["metrics"].items() if value is not None}

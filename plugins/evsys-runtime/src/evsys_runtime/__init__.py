@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from evsys_runtime.serving.models import FixedCatalogue, ServedModel
     from evsys_runtime.serving.server import chat_server
     from evsys_runtime.terminal import echo
+    from evsys_runtime.tools.tool import Answer, Tool
+    from evsys_runtime.tools.toolbox import Toolbox
     from evsys_runtime.training.algorithm import BaseAlgorithm
     from evsys_runtime.training.bands import Band
     from evsys_runtime.training.loop import TrainingLoop
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BUILTIN_LOSSES",
     "RESULTS",
+    "Answer",
     "Band",
     "BaseAlgorithm",
     "BenchmarkConfig",
@@ -63,6 +66,8 @@ __all__ = [
     "RecordingModel",
     "RowProblem",
     "ServedModel",
+    "Tool",
+    "Toolbox",
     "TrainingLoop",
     "TrainingParams",
     "Workspace",
@@ -139,6 +144,9 @@ _HOME = {
     "ServedModel": ".serving.models",
     "chat_server": ".serving.server",
     "echo": ".terminal",
+    "Answer": ".tools.tool",
+    "Tool": ".tools.tool",
+    "Toolbox": ".tools.toolbox",
     "BaseAlgorithm": ".training.algorithm",
     "Band": ".training.bands",
     "TrainingLoop": ".training.loop",

@@ -21,6 +21,14 @@ from evsys_record.result_trees import read_as
 from evsys_record.wait_result import Waited
 from evsys_runtime.data.contamination import DataCheck
 from evsys_runtime.data.result_store import StoreInfo
+from evsys_runtime.experiment.command_results import (
+    Described,
+    Launched,
+    Previewed,
+    Requested,
+    Status,
+    Validated,
+)
 from evsys_runtime.experiment.estimate.results import Comparing, Planned
 from evsys_runtime.experiment.insight.results import Context, Next, Why
 
@@ -44,9 +52,16 @@ RESULTS: Mapping[str, type] = {
     "why": Why,
     "next": Next,
     "wait": Waited,
+    "status": Status,
+    "request": Requested,
+    "validate": Validated,
+    "preview": Previewed,
+    "launch": Launched,
+    "schema": Described,
 }
 """run_result.json, conclusion.json, and what `evsys run`, `data check`, `cache why`, `cache info`, `history`, `show`,
-`reindex`, `plan`, `compare`, `context`, `retract`, `audit`, `why`, `next` and `wait` print with `--json`.
+`reindex`, `plan`, `compare`, `context`, `retract`, `audit`, `why`, `next`, `wait`, `status`, `validate`, `data preview` and `schema` print
+with `--json`; `request` is printed by `pause`, `unpause`, `stop`, `extend` and `set`, and `launch` is the first line of `run`.
 """
 
 

@@ -203,7 +203,8 @@ class Neighbour:
 class Planned:
     """The output of `evsys plan --json`. Totals are over all runs but those of `confirm`, None if a part is
     unknown; nothing of it was trained or paid for. `budget` compares them with the limits of the experiment, `project`
-    with what the budget of the project leaves. With a `search` one of `arms` represents all that it may propose, with the numbers of the one that takes most.
+    with what the budget of the project leaves. With a `search` one of `arms` represents all that it may propose, with the numbers of the one that takes most. `token` lets an agent's tool `run`
+    start it, once; None from the command line.
     """
 
     name: str
@@ -223,6 +224,7 @@ class Planned:
     project: tuple[PlannedLimit, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     warnings: tuple[str, ...] = ()
+    token: str | None = None
 
 
 @attrs.frozen(kw_only=True)
