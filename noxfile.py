@@ -46,7 +46,9 @@ LOGGING_PEERS = [
     "sqlparse",
     "tensorboard==2.21.0",
 ]
+DASHBOARD_PEERS = ["trackio==0.43.0", "mlflow==3.17.2"]
 EVALUATION_PEERS = ["inspect-ai==0.3.285", "verifiers==0.4.0"]
+PICKED = {"local", "evaluation", "log_record", "dashboard"}  # whose peers are installed only for them
 TRAINING_PEERS = ["torch==2.13.0", "transformers==5.24.0", "peft==0.21.2", "jax==0.10.2", "trl==1.16.0"]
 
 
@@ -305,9 +307,10 @@ def downstream(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure speed; one JSON document a script. `-- cli loop` picks scripts, `-- --no-peers` leaves peers out.
 
-    Three scripts have peers, in the versions above, that are installed only where the script is picked by name, for `--python` if
+    Four scripts have peers, in the versions above, that are installed only where the script is picked by name, for `--python` if
     given: `local` torch (its CPU build), jax and TRL, which are gigabytes; `evaluation` inspect-ai and verifiers, and it gets
-    evsys beside Harbor; `log_record` trackio, wandb, mlflow and tensorboard. `-- local --peer PYTHON` takes a Python that has them;
+    evsys beside Harbor; `log_record` trackio, wandb, mlflow and tensorboard; `dashboard` trackio and mlflow, and it gets
+    Playwright, psycopg and what else it measures with. `-- local --peer PYTHON` takes a Python that has them;
     `-- local --only tiny --repeats 1` is the least of it.
     """
     _sync(session, "--all-packages", "--group=test")
@@ -322,11 +325,11 @@ def bench(session: nox.Session) -> None:
         for name in named or known
         if with_peers and '"--peers"' in (ROOT / "bench" / f"{name}.py").read_text(encoding="utf-8")
     }
-    chosen = sorted({"local", "evaluation", "log_record"} & set(named)) if with_peers else []
+    chosen = sorted(PICKED & set(named)) if with_peers else []
     if len(chosen) > 1 and "--peer" in options:
         session.error(f"--peer is for one script, and {' and '.join(chosen)} have different peers")
     arguments: dict[str, list[str]] = {}
-    if others := compared - {"local", "evaluation", "log_record"}:
+    if others := compared - PICKED:
         environment = Path(_outside(session, "peers", str(session.python), PEERS)).parents[1]
         arguments = {name: ["--peers", str(environment)] for name in others}
     python = options.get("--python", str(session.python))
@@ -339,6 +342,12 @@ def bench(session: nox.Session) -> None:
     if "evaluation" in chosen:
         peer = options.get("--peer") or _outside(session, "evaluation", python, EVALUATION_PEERS)
         arguments["evaluation"] = ["--peers", peer, "--harbor", _beside_harbor(session)]
+    if "dashboard" in named:
+        _sync(session, "--inexact", "--all-packages", "--group=test", "--extra=postgres")
+        session.install(*BROWSER)
+    if "dashboard" in chosen:
+        peer = options.get("--peer") or _outside(session, "dashboards", python, DASHBOARD_PEERS)
+        arguments["dashboard"] = ["--peers", peer]
     if "log_record" in chosen:
         peer = options.get("--peer") or _outside(session, "loggers", python, LOGGING_PEERS)
         arguments["log_record"] = ["--peers", peer]

@@ -1,9 +1,11 @@
 """A change is announced once it can be read."""
 
+import asyncio
+
 import pytest
 
 from evsys.errors import StoreError
-from evsys_dashboard.api.service import project_version
+from evsys_dashboard.api.service import Shared, project_version
 from evsys_dashboard.api.stream import _changes
 from evsys_dashboard.push.follow import LocalTarget
 from evsys_dashboard.push.pusher import Pusher
@@ -67,3 +69,25 @@ def test_a_change_is_announced_when_lists_show_it(push, changes, summaries):
     found = changes(0)
     assert [each["id"] for each in found["experiments"]] == [record.experiment_id]
     assert changes(found["version"]) is None
+
+
+def test_a_question_that_many_ask_at_once_is_answered_once():
+    """A reader that leaves meanwhile ends it for no other."""
+    asked = []
+
+    async def main():
+        shared, go = Shared(), asyncio.Event()
+
+        async def answer():
+            asked.append(1)
+            await go.wait()
+            return len(asked)
+
+        readers = [asyncio.create_task(shared.result("versions", answer)) for _ in range(100)]
+        await asyncio.sleep(0)
+        readers[0].cancel()
+        go.set()
+        first = await asyncio.gather(*readers[1:])
+        return first, await shared.result("versions", answer)
+
+    assert asyncio.run(main()) == ([1] * 99, 2)

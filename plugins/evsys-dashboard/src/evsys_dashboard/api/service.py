@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Hashable
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -22,7 +22,7 @@ from evsys_runtime.serving.keys import WrongKeys
 if TYPE_CHECKING:
     from evsys.protocols import Log
 
-__all__ = ["Changes", "Service", "experiment_row", "project_version", "run_row", "shown_version"]
+__all__ = ["Changes", "Service", "Shared", "experiment_row", "project_version", "run_row", "shown_version"]
 
 
 class Changes:
@@ -53,6 +53,22 @@ class Changes:
         finally:
             self._waiting.discard(future)
         return True
+
+
+class Shared:
+    """Answers one question once for all who ask it at the same time."""
+
+    def __init__(self) -> None:
+        self._asked: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def result[T](self, question: Hashable, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The answer to a question, which is asked now unless it is being asked already."""
+        task = self._asked.get(question)
+        if task is None:
+            task = self._asked[question] = asyncio.create_task(ask())
+            task.add_done_callback(lambda _: self._asked.pop(question))
+        answer: T = await asyncio.shield(task)  # who leaves doesn't end it for the others
+        return answer
 
 
 class Service:
@@ -90,6 +106,7 @@ class Service:
         self._facets: dict[str, tuple[int, dict[str, tuple[str, ...]]]] = {}
         self.log = log
         self.changes = Changes()
+        self.shared = Shared()
         self.closing = asyncio.Event()
 
     async def read[T](self, question: Callable[[sa.Connection], T]) -> T:

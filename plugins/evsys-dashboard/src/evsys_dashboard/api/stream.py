@@ -14,7 +14,7 @@ from aiohttp import web
 
 from evsys_dashboard.api.endpoints import Call, Endpoints
 from evsys_dashboard.api.errors import RefusedError
-from evsys_dashboard.api.service import project_version
+from evsys_dashboard.api.service import Service, project_version
 from evsys_dashboard.store.tables import experiment, project, run
 
 __all__ = ["endpoints"]
@@ -51,10 +51,12 @@ async def stream(call: Call, query: StreamQuestion) -> web.StreamResponse:
     await response.write(f"retry: 2000\nid: {after}\n\n".encode())
     quiet = 0.0
     while not call.service.closing.is_set() and await _may_go_on(call):
-        found = await call.service.read(partial(_changes, name=name, after=after))
+        found = await call.service.shared.result(
+            ("changes", name, after), partial(_announced, call.service, name, after)
+        )
         if found is not None:
-            after, quiet = found["version"], 0.0
-            await response.write(f"event: change\nid: {after}\ndata: {json.dumps(found)}\n\n".encode())
+            (after, event), quiet = found, 0.0
+            await response.write(event)
             await asyncio.sleep(0.1)  # changes that come together are sent together
         elif not await call.service.changes.wait(LOOK_SECONDS):
             quiet += LOOK_SECONDS
@@ -67,7 +69,18 @@ async def stream(call: Call, query: StreamQuestion) -> web.StreamResponse:
 async def _may_go_on(call: Call) -> bool:
     """False once the key was revoked that the stream began with."""
     keys, name = call.service.keys, call.access.name
-    return keys is None or name is None or await asyncio.to_thread(keys.is_valid, name)
+    if keys is None or name is None:
+        return True
+    return await call.service.shared.result(("key", name), partial(asyncio.to_thread, keys.is_valid, name))
+
+
+async def _announced(service: Service, name: str, after: int) -> tuple[int, bytes] | None:
+    """The event of the changes after a version of a project, with the newest version; None without any."""
+    found = await service.read(partial(_changes, name=name, after=after))
+    if found is None:
+        return None
+    version = found["version"]
+    return version, f"event: change\nid: {version}\ndata: {json.dumps(found)}\n\n".encode()
 
 
 def _begin(request: web.Request, after: int | None, known: int) -> int:

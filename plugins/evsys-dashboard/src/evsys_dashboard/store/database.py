@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from threading import Condition, RLock
 from typing import Any
@@ -104,7 +105,7 @@ class Database:
         if not rows:
             return
         if not self.on_postgresql or len(rows) < FEW:
-            connection.execute(table.insert(), list(rows))
+            connection.execute(_insert_into(table), list(rows))
             return
         columns = list(rows[0])
         listed = ", ".join(f'"{column}"' for column in columns)
@@ -130,9 +131,8 @@ class Database:
             query = f'UPDATE "{table.name}" SET {changes} FROM {listed} WHERE {same}'  # noqa: S608 - names of ours
             connection.exec_driver_sql(query, {name: [row[name] for row in rows] for name in [key, *columns]})
             return
-        found = table.c[key] == bindparam(f"the_{key}")
         changed = [{f"the_{key}": row[key], **{name: row[name] for name in columns}} for row in rows]
-        connection.execute(table.update().where(found), changed)
+        connection.execute(_update_of(table, key, tuple(columns)), changed)
 
     def delete(self, connection: Connection, table: Table, keys: Sequence[dict[str, Any]]) -> None:
         """Remove many rows, found by the same columns each."""
@@ -156,6 +156,17 @@ class Database:
         arrays = ", ".join(f"%({name})s::{kind}[]" for name, kind in kinds.items())
         listed = ", ".join(f'"{name}"' for name in columns)
         return f"unnest({arrays}) AS new({listed})"
+
+
+@cache  # making a statement costs more than to execute it
+def _update_of(table: Table, key: str, columns: tuple[str, ...]) -> sqlalchemy.Update:
+    found = table.c[key] == bindparam(f"the_{key}")
+    return table.update().where(found).values({name: bindparam(name) for name in columns})
+
+
+@cache
+def _insert_into(table: Table) -> sqlalchemy.Insert:
+    return table.insert()
 
 
 def _engine(url: str) -> Engine:

@@ -27,6 +27,8 @@ SESSION_SECONDS = 12 * 3600.0
 _MARK = "evk"
 _NOBODY = b"\0" * 32
 
+_BY_PREFIX = sa.select(api_key).where(api_key.c.prefix == sa.bindparam("prefix"))  # of each request
+
 
 @attrs.frozen(kw_only=True)
 class Key:
@@ -118,18 +120,14 @@ class Keys:
 
     def is_valid(self, prefix: str) -> bool:
         """Whether there is a key with this prefix that was not revoked."""
-        query = sa.select(api_key.c.id).where(api_key.c.prefix == prefix, api_key.c.revoked.is_(None))
         with self._database.reading() as connection:
-            return connection.execute(query).first() is not None
+            row = connection.execute(_BY_PREFIX, {"prefix": prefix}).mappings().one_or_none()
+        return row is not None and row["revoked"] is None
 
     def _row(self, text: str) -> sa.RowMapping | None:
         prefix = clean("_".join(text.split("_")[:2]))
         with self._database.reading() as connection:
-            row = (
-                connection.execute(sa.select(api_key).where(api_key.c.prefix == prefix))
-                .mappings()
-                .one_or_none()
-            )
+            row = connection.execute(_BY_PREFIX, {"prefix": prefix}).mappings().one_or_none()
         same = hmac.compare_digest(_digest(text), _NOBODY if row is None else bytes(row["digest"]))
         return row if row is not None and same and row["revoked"] is None else None
 
