@@ -199,6 +199,9 @@ def postgres(session: nox.Session) -> None:
     _sync(session, "--all-packages", "--group=test", "--extra=postgres")
     rooms = [f"plugins/evsys-dashboard/tests/{room}" for room in ("api", "ingest", "push", "store")]
     session.run("python", "-m", "pytest", *(session.posargs or rooms), env={"EVSYS_POSTGRES": "1"})
+    if not session.posargs:  # fifty kills, ten clients
+        push = "plugins/evsys-dashboard/tests/push"
+        session.run("python", "-m", "pytest", "-m", "slow", push, env={"EVSYS_POSTGRES": "1"})
 
 
 @nox.session(python=DEFAULT_PYTHON)

@@ -77,7 +77,9 @@ def main() -> None:
                 place.mkdir()
                 with _new_database(name, place) as url:
                     results[name] = (
-                        {"problem": "there is no PostgreSQL"} if url is None else measure(url, place, options)
+                        {"problem": "there is no PostgreSQL, or no psycopg"}
+                        if url is None
+                        else measure(url, place, options)
                     )
         peers = None if options.peers is None else beside(options.peers, Path(folder))
     document = {
@@ -105,6 +107,8 @@ def main() -> None:
 def _new_database(name: str, place: Path) -> Iterator[str | None]:
     if name == "sqlite":
         yield sqlite_url(place / "store.sqlite")
+    elif importlib.util.find_spec("psycopg") is None:
+        yield None
     else:
         with running_postgres() as url:
             yield url
