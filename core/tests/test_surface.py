@@ -63,7 +63,7 @@ PUBLIC = {
         SupportsPromptLogprobs SupportsReadMetrics SupportsResults SupportsReuse SupportsRoleCheck
         SupportsRoles SupportsRowsTrained SupportsSamplingCost SupportsSelection SupportsSize SupportsSpace
         SupportsTaskValue SupportsText SupportsTrainingCost SupportsTrainingFacts SupportsTransformFacts
-        SupportsUsage SupportsWorkCheck declared members misspelt""",
+        SupportsUsage SupportsVersions SupportsWorkCheck declared members misspelt""",
     "evsys.protocols": """KINDS PROTOCOL_VERSIONS Agent Algorithm Backend Budget Callback Checkpoints DataStore Dataset
         Deployer Environment Evaluate Hooks InferenceClient Launcher Log LogStore Loss Metric Pause Recorder Renderer
         RolloutEngine RolloutMetric Rollouts SamplingClient Search StepBuilder Tokenizer TrainingClient Transform
@@ -76,7 +76,7 @@ PUBLIC = {
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits
         SampleResult SampledSequence SamplingParams Score Turn Usage Verify""",
     "evsys.types.rewards": "REWARD_TOLERANCE reaches",
-    "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role ToolCall VerifierSpec",
+    "evsys.types.rows": "ChatMessagesRow HarborTask Message PromptExample Role StoredVersion ToolCall VerifierSpec",
     "evsys.types.search": "SearchAxis",
     "evsys.types.selection": "Proof SelectedCheckpoint Selection",
     "evsys.types.training": """AdamParams Checkpoint Datum ForwardResult LoraSpec LossFn LossResult ModelSpec

@@ -1,4 +1,4 @@
-"""Optional members of transforms, of plugins that evaluate and search, and of what a `RunContext` carries."""
+"""Optional members of transforms, of data stores, of plugins that evaluate and search, and of what a `RunContext` carries."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         EvaluationResult,
         HarborTask,
         SearchAxis,
+        StoredVersion,
     )
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "SupportsSpace",
     "SupportsTaskValue",
     "SupportsTransformFacts",
+    "SupportsVersions",
     "SupportsWorkCheck",
 ]
 
@@ -41,6 +43,17 @@ class SupportsTransformFacts(Protocol):
     """Rows that it left out, by reason."""
     uses: Any
     """Code that its result depends on, or other plugins that it calls."""
+
+
+@runtime_checkable
+class SupportsVersions(Protocol):
+    """A data store of versions that never change. An experiment keeps the ID that a name meant when it began."""
+
+    async def resolve(self, ref: str, kind: Literal["datasets", "benchmarks"]) -> StoredVersion:
+        """The version of an ID, or the latest one of a name."""
+
+    async def pull_version(self, version: StoredVersion) -> Iterable[Mapping[str, Any]]:
+        """The rows of a version."""
 
 
 @runtime_checkable

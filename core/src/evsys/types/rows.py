@@ -7,7 +7,16 @@ from typing import Any, Literal
 
 import attrs
 
-__all__ = ["ChatMessagesRow", "HarborTask", "Message", "PromptExample", "Role", "ToolCall", "VerifierSpec"]
+__all__ = [
+    "ChatMessagesRow",
+    "HarborTask",
+    "Message",
+    "PromptExample",
+    "Role",
+    "StoredVersion",
+    "ToolCall",
+    "VerifierSpec",
+]
 
 Role = Literal["system", "user", "assistant", "tool", "developer"]
 
@@ -82,3 +91,19 @@ class HarborTask:
     tools: tuple[Mapping[str, Any], ...] = ()
     metadata: Mapping[str, Any] = attrs.field(factory=dict)
     path: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class StoredVersion:
+    """A version that a data store has: the rows behind its `id` never change.
+
+    `content_hash` is `sha256:...` of its rows as JSON lines. `split` is `test` where reading rows counts as seeing the test, and then
+    `reads` counts how often they were read so far; None if unknown.
+    """
+
+    id: str
+    kind: Literal["datasets", "benchmarks"]
+    name: str
+    content_hash: str
+    split: Literal["val", "test"] | None = None
+    reads: int | None = None

@@ -117,7 +117,7 @@ def of_config(config: Path, *, overrides: Sequence[str], **options: Any) -> Expe
     from evsys_runtime.experiment.resume.unfinished_experiments import newest_unfinished
     from evsys_runtime.experiment.state.facts import hidden_overrides
 
-    plan = load_experiment(config, overrides=overrides, has_store=options.get("store") is not None)
+    plan = load_experiment(config, overrides=overrides, store=options.get("store"))
     directory = newest_unfinished(
         plan.project_root / plan.experiment.output_dir,
         config_hash=digest_bytes(plan.document.text.encode("utf-8")),

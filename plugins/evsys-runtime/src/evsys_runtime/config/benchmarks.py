@@ -20,6 +20,7 @@ from evsys.errors import (
     PluginError,
     PluginNotFoundError,
     Problem,
+    StoreError,
 )
 from evsys.optional import declared
 from evsys.types import HarborTask
@@ -36,8 +37,8 @@ from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.tasks import Tasks, load_tasks
 from evsys_runtime.config.transforms import check_transform
 from evsys_runtime.data.equal_tasks import clusters_of, first_alike
-from evsys_runtime.data.stored_data import find_benchmark
 from evsys_runtime.data.task_limit import limit_tasks
+from evsys_runtime.data.workspace import Workspace
 
 __all__ = ["Benchmarks", "Size", "fill_samples", "sample_count_problem", "with_clients", "wrong_direction"]
 
@@ -74,13 +75,18 @@ class Benchmarks:
 
     reader: Reader
     plugins: Plugins
-    root: Path
+    workspace: Workspace
     data_errors: list[DataError] = attrs.field(factory=list)
     sizes: dict[str, Size] = attrs.field(factory=dict)
     tasks: dict[str, ScoredTasks] = attrs.field(factory=dict)
     _labels: dict[str, str] = attrs.field(factory=dict)
     _scored: Sequence[HarborTask] = ()
     _rewards: tuple[float, float] = _ANY_REWARD
+
+    @property
+    def root(self) -> Path:
+        """The project root."""
+        return self.workspace.root
 
     def check(self, entry: BenchmarkConfig, tree: Mapping[str, Any], place: str) -> None:
         """Report what is wrong with one entry at `place` and was made from `tree`."""
@@ -157,13 +163,21 @@ class Benchmarks:
             self._tasks(entry, self.root / path, path, f"{place}.path")
 
     def _check_stored(self, entry: BenchmarkConfig, place: str) -> None:
-        """Tasks by id or name are the project's own, or were pulled before: no store serves them while a run continues.
+        """Tasks by id or name are the project's own, were pulled before, or come from a store of versions.
 
-        A `path` next to an `id` is read if neither has it.
+        A `path` next to an `id` is read if none has it.
         """
         where = f"{place}.id" if entry.id else f"{place}.name"
+        ref = entry.id or entry.name or ""
         try:
-            found = find_benchmark(self.root, entry.id or entry.name or "")
+            found = self.workspace.find_benchmark(ref)
+        except StoreError as exc:
+            if entry.path and not exc.facts.get("reachable"):
+                self.reader.report.warn(f"benchmark {ref!r}: {exc.message}; {entry.path} is read instead")
+                self._file(entry, entry.path, place)
+            else:
+                self.reader.add(where, exc.message, exc.hint)
+            return
         except DataError as exc:
             if entry.path and exc.facts.get("unknown"):
                 self.reader.report.warn(
@@ -174,6 +188,12 @@ class Benchmarks:
                 hint = f"{exc.hint}; or give a 'path' as fallback" if exc.facts.get("unknown") else exc.hint
                 self.reader.add(where, exc.message, hint)
             return
+        pin = self.workspace.pins.get("benchmarks", ref)
+        if pin is not None and pin.get("split") == "test" and entry.split != "test":
+            message = (
+                f"benchmark {ref!r} is a test set in the data store, and the entry is split: {entry.split}"
+            )
+            self.reader.report.warn(f"{message}: what is chosen by its scores has seen the test")
         name = found.ref if found.in_cache else found.path.relative_to(self.root).as_posix()
         if not found.in_cache and (wrong := files.missing(name, self.root)):
             self.reader.add(where, *wrong)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -19,6 +18,7 @@ from evsys_runtime.config.plan import ALPHA, MIN_TASKS, ScoredTasks, SuccessMetr
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.selection import Selection
+from evsys_runtime.data.workspace import Workspace
 
 __all__ = ["Judging", "check_metadata"]
 
@@ -55,7 +55,7 @@ class _Entry:
 def check_metadata(
     reader: Reader,
     plugins: Plugins,
-    root: Path,
+    workspace: Workspace,
     given: Any,
     arms: Sequence[tuple[str, Mapping[str, Any]]],
     *,
@@ -66,7 +66,7 @@ def check_metadata(
     Args:
         reader: structures and reports.
         plugins: builds metrics, engines, agents and verifiers.
-        root: the project root.
+        workspace: has the tasks by ID and name.
         given: the block as plain values; its own faults are reported here.
         arms: name and tree of each arm; none where it isn't known which there are.
         confirm: the entry on which a winner is confirmed; None where that is the success metric's.
@@ -75,7 +75,7 @@ def check_metadata(
         return Judging()  # reported as part of the file
     given = given or {}
     entries = _entries(given.get("benchmark"))
-    checks = _check_entries(entries, reader, plugins, root)
+    checks = _check_entries(entries, reader, plugins, workspace)
     values = reader.fields(MetadataConfig, given, "$.metadata", skip=("benchmark",))
     made = tuple(entry.made for entry in entries if entry.made is not None)
     selection = Selection(reader=reader, plugins=plugins, metadata=MetadataConfig(**values, benchmark=made))
@@ -103,8 +103,10 @@ def check_metadata(
     )
 
 
-def _check_entries(entries: Sequence[_Entry], reader: Reader, plugins: Plugins, root: Path) -> Benchmarks:
-    checks = Benchmarks(reader=reader, plugins=plugins, root=root)
+def _check_entries(
+    entries: Sequence[_Entry], reader: Reader, plugins: Plugins, workspace: Workspace
+) -> Benchmarks:
+    checks = Benchmarks(reader=reader, plugins=plugins, workspace=workspace)
     for entry in entries:
         if entry.made is not None:
             named = with_clients(entry.made, plugins.registry)
@@ -182,7 +184,7 @@ def _check_rest(checks: Benchmarks, rest: BenchmarkConfig, entry: _Entry) -> Non
     """Report what is wrong with an entry alongside the refused keys, and apart from their being gone."""
     found = Report()
     reader = attrs.evolve(checks.reader, report=found)
-    apart = Benchmarks(reader=reader, plugins=checks.plugins, root=checks.root)
+    apart = Benchmarks(reader=reader, plugins=checks.plugins, workspace=checks.workspace)
     apart.check(rest, entry.raw, entry.place)
     told = {entry.place, *entry.refused}
     checks.reader.report.add(*(problem for problem in found.problems if problem.path not in told))

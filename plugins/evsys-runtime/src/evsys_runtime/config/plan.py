@@ -136,7 +136,8 @@ class Plan:
 
     `selection` says which checkpoint of each run counts.
     `registry` is the project's; `overrides` were applied on top of the file; `concurrent_arms` run side by side. `benchmark` took the place of
-    the file's `metadata.benchmark`. `tasks` has those of each entry by its label. With a `search`
+    the file's `metadata.benchmark`. `tasks` has those of each entry by its label. `stored` has the versions that names of stored data
+    mean, see `Pins`. With a `search`
     there are no arms at the start but those that show how far equal ones fall apart. `resolver` has the algorithms of the arms as they
     were built when the file was checked.
     """
@@ -154,6 +155,7 @@ class Plan:
     concurrent_arms: int = 1
     benchmark: BenchmarkConfig | None = None
     tasks: Mapping[str, ScoredTasks] = attrs.field(factory=dict)
+    stored: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     resolver: Resolver = attrs.field(
         default=attrs.Factory(lambda self: Resolver(self.registry), takes_self=True), repr=False
     )

@@ -16,11 +16,11 @@ from typing import Any, get_type_hints
 import attrs
 
 from evsys import Registry, structure, use_registry
-from evsys.errors import ConfigError, DataError
-from evsys.optional import SupportsKeep
+from evsys.errors import ConfigError, DataError, EvsysError
+from evsys.optional import SupportsKeep, SupportsVersions
 from evsys_runtime.collection_pause import collection_paused
 from evsys_runtime.config import document as documents
-from evsys_runtime.config import files, paths
+from evsys_runtime.config import files, paths, placeholders
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.aliases import Aliases
 from evsys_runtime.config.arm_problems import ArmProblems
@@ -60,8 +60,9 @@ from evsys_runtime.config.search_plan import PlannedSearch, check_baseline, chec
 from evsys_runtime.config.side_by_side import side_by_side
 from evsys_runtime.config.space import Space
 from evsys_runtime.data.scope import DataScope, use_scope
+from evsys_runtime.data.workspace import Pins, Store, Workspace
 
-__all__ = ["load_experiment"]
+__all__ = ["load_experiment", "store_of_versions"]
 
 _ARMS = ("run", "runs", "matrix", "base_run")
 
@@ -73,7 +74,8 @@ def load_experiment(
     *,
     overrides: Sequence[str] = (),
     registry: Registry | None = None,
-    has_store: bool = False,
+    store: Store | None = None,
+    pins: Mapping[str, Mapping[str, Any]] | None = None,
     records: bool = True,
     project_root: Path | None = None,
     benchmark: BenchmarkConfig | None = None,
@@ -85,7 +87,8 @@ def load_experiment(
         overrides: `path=value` texts, see `overrides`.
         registry: where plugins are looked up, and where the project's own are registered; by default a registry of
             the project: what is installed and what was registered before.
-        has_store: the caller brings a data store, alongside what the file names.
+        store: a data store of the caller's, in place of what the file names.
+        pins: the versions that names meant when the experiment began, see `Pins`.
         records: a record is going to be written; without it, the folder of the records needn't be writable.
         project_root: what paths of the file start from; by default found from where the file is, without a file from
             the working directory.
@@ -104,7 +107,9 @@ def load_experiment(
     registry = registry if registry is not None else project_registry()
     import_project_code(root, registry)
     with use_registry(registry), use_scope(DataScope(project_root=root)), collection_paused():
-        plan = _plan(document, root, registry, tuple(overrides), has_store=has_store, records=records)
+        plan = _plan(
+            document, root, registry, tuple(overrides), store=store, pins=Pins(pins), records=records
+        )
     return plan if benchmark is None else attrs.evolve(plan, benchmark=benchmark)
 
 
@@ -139,16 +144,23 @@ def _plan(
     registry: Registry,
     overrides: tuple[str, ...],
     *,
-    has_store: bool,
+    store: Store | None,
+    pins: Pins,
     records: bool,
 ) -> Plan:
-    contents = _read(document, root, registry, overrides, has_store=has_store)
+    contents = _read(document, root, registry, overrides, has_store=store is not None)
     reader, plugins, values, checks = contents.reader, contents.plugins, contents.values, contents.checks
     callbacks = _check_shared_plugins(values, reader, plugins)
     if records:
         _writable(values, reader, root)
     promised, width = _check_runs(contents)
-    judging, search, size = _check_judging(contents, root)
+    workspace = Workspace(
+        root,
+        store=store or store_of_versions(values.get("data_store"), registry),
+        pins=pins,
+        tell=reader.report.warn,
+    )
+    judging, search, size = _check_judging(contents, workspace)
     if not reader.report.problems:
         _check_recipes(contents, judging)
     selection = check_select(
@@ -179,6 +191,7 @@ def _plan(
         overrides=overrides,
         concurrent_arms=width,
         tasks=judging.tasks,
+        stored=pins.tree,
         resolver=_resolver(contents),
     )
 
@@ -230,7 +243,18 @@ def _check_runs(contents: _Contents) -> tuple[list[bool], int]:
     return promised, width
 
 
-def _check_judging(contents: _Contents, root: Path) -> tuple[Judging, Any, int | None]:
+def store_of_versions(spec: object, registry: Registry) -> Any:
+    """The data store of a file, if it has versions; None for any other, and for one that can't be made, which is reported elsewhere."""
+    if not isinstance(spec, PluginSpec):
+        return None
+    try:
+        store = registry.build("data_store", spec.kind, placeholders.resolve(spec.params))
+    except EvsysError:
+        return None
+    return store if isinstance(store, SupportsVersions) else None
+
+
+def _check_judging(contents: _Contents, workspace: Workspace) -> tuple[Judging, Any, int | None]:
     """Check the deciding metric, the search object, and the size of its space."""
     reader, values, space, named = contents.reader, contents.values, contents.space, []
     if contents.whole:  # an arm in stages begins where its first one does
@@ -239,7 +263,7 @@ def _check_judging(contents: _Contents, root: Path) -> tuple[Judging, Any, int |
         named = []
     confirm, metadata = values.get("confirm"), contents.tree.get("metadata")
     judging = check_metadata(
-        reader, contents.plugins, root, metadata, named, confirm=confirm.benchmark if confirm else None
+        reader, contents.plugins, workspace, metadata, named, confirm=confirm.benchmark if confirm else None
     )
     search, size = check_search(
         values.get("search"), space, judging, reader, contents.plugins, probes=contents.arms

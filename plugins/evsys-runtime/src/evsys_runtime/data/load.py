@@ -310,7 +310,7 @@ def _pull(config: Any, reference: str, scope: DataScope, pull: Pull | None) -> S
         return Source(rows=rows, report=ReadReport(source=reference), lineage=lineage)
     content_hash = getattr(found, "content_hash", None)
     if content_hash is not None:
-        lineage["content_hash"] = content_hash
+        lineage |= {"content_hash": content_hash, "id": str(getattr(found, "id", ""))}
     source = _file_source(config, Path(rows_path), reference, lineage)
     if getattr(found, "lineage", {}).get("source") == "store":
         source.pulled = Path(rows_path).parent

@@ -5,24 +5,34 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
 
 from evsys.errors import ConfigError, DataError, StoreError, boundary
+from evsys.optional import SupportsVersions
 from evsys_record.hashing import file_digest
 from evsys_runtime.data.cache import Accept, CachedData, DatasetCache, rows_of_store
 from evsys_runtime.data.readers import ReadReport, read_rows
 from evsys_runtime.data.result_store import ResultStore
+from evsys_runtime.data.scope import DataScope, use_scope
 from evsys_runtime.data.stored_data import (
     Kind,
     StoredData,
     cache_folders,
     find_benchmark,
     find_dataset,
+    find_entry,
     own_datasets,
 )
 
-__all__ = ["Store", "Workspace", "require_store"]
+if TYPE_CHECKING:
+    from evsys.types import StoredVersion
+
+__all__ = ["Pins", "Store", "Workspace", "require_store"]
 
 
 class Store(Protocol):
@@ -45,12 +55,49 @@ def require_store(store: object) -> None:
         )
 
 
+class Pins:
+    """The versions that names mean for as long as an experiment goes on, however often it is resumed.
+
+    Args:
+        known: by `<kind>/<name>`, the `id` of the version, its `split`, and how often its rows were read, as far as the store knew.
+        changed: called with all of them when one is added.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[str, Mapping[str, Any]] | None = None,
+        changed: Callable[[Mapping[str, Any]], object] = lambda _tree: None,
+    ) -> None:
+        self._known = dict(known or {})
+        self._changed = changed
+
+    @property
+    def tree(self) -> dict[str, Mapping[str, Any]]:
+        """All of them, as a record has them."""
+        return dict(self._known)
+
+    def get(self, kind: Kind, ref: str) -> Mapping[str, Any] | None:
+        """The version that a reference means; None if that isn't settled yet."""
+        return self._known.get(f"{kind}/{ref}")
+
+    def id_of(self, kind: Kind, ref: str) -> str:
+        """The ID that a reference means, or itself."""
+        found = self.get(kind, ref)
+        return ref if found is None else str(found["id"])
+
+    def add(self, kind: Kind, ref: str, version: Mapping[str, Any]) -> None:
+        """Settle the version that a reference means."""
+        self._known[f"{kind}/{ref}"] = version
+        self._changed(self.tree)
+
+
 class Workspace:
     """A project's folder.
 
     A name is looked for in the project's own data first (`data/datasets/<name>/v<N>/`, `data/benchmark/<name>/`,
     `data/validation/<name>/`), then among those pulled into the cache, then in the store. Data read from the
-    project or pulled is put into the cache, so a run can record the id of its data.
+    project or pulled is put into the cache, so a run can record the id of its data. A store of versions is asked for the
+    latest version of a name even if an earlier one was pulled.
     """
 
     def __init__(
@@ -59,13 +106,15 @@ class Workspace:
         *,
         store: Store | None = None,
         tell: Callable[[str], None] = lambda _message: None,
+        pins: Pins | None = None,
     ) -> None:
         """Describe the workspace.
 
         Args:
             root: the project's folder.
             store: serves what is neither in the project nor in the cache.
-            tell: gets the place of data if the project can't be written.
+            tell: gets the place of data if the project can't be written, and which version is used if the store can't be reached.
+            pins: the versions that names mean.
 
         Raises:
             ConfigError: the store has no method `pull`.
@@ -76,6 +125,8 @@ class Workspace:
         self.state = self.root / ".evsys"
         self._store = store
         self._tell = tell
+        self.pins = pins or Pins()
+        self._pulling = RLock()
         self._caches: dict[Kind, DatasetCache] = {}
 
     @property
@@ -117,6 +168,9 @@ class Workspace:
             DataError: there is no such dataset, a line can't be read, or a version's rows have changed.
             StoreError: the cache can't be written or is corrupt, or the store failed.
         """
+        if (version := self._pull_version(name_or_id, "datasets")) is not None:
+            return version
+        name_or_id = self.pins.id_of("datasets", name_or_id)
         try:
             found = find_dataset(self.root, name_or_id, split=split)
         except DataError as error:
@@ -160,10 +214,14 @@ class Workspace:
             DataError: there is no such benchmark, two have this name, a line can't be read, or the store gave no tasks.
             StoreError: the cache can't be written or is corrupt, or the store failed.
         """
+        accept = None if raw else _require_tasks
+        if (version := self._pull_version(name_or_id, "benchmarks", accept=accept)) is not None:
+            return version
+        name_or_id = self.pins.id_of("benchmarks", name_or_id)
         try:
             found = find_benchmark(self.root, name_or_id)
         except DataError as error:
-            return self._pull(name_or_id, "benchmarks", error, accept=None if raw else _require_tasks)
+            return self._pull(name_or_id, "benchmarks", error, accept=accept)
         cache = self.cache("benchmarks")
         if found.in_cache:
             return _entry(cache, found)
@@ -172,9 +230,104 @@ class Workspace:
             found.ref, self._rows(found.path), lineage, ingredients={"file": lineage["file"]}
         )
 
+    def find_benchmark(self, name_or_id: str) -> StoredData:
+        """The place of a benchmark's tasks, which a store of versions is asked for.
+
+        Raises:
+            DataError: there is no such benchmark.
+            StoreError: the store has none, or can't be reached.
+        """
+        version = self._pull_version(name_or_id, "benchmarks")
+        if version is not None:
+            return StoredData(path=version.path, ref=version.id, in_cache=True)
+        return find_benchmark(self.root, self.pins.id_of("benchmarks", name_or_id))
+
     def datasets(self) -> list[str]:
         """Names of the project's own datasets."""
         return own_datasets(self.root)
+
+    def _pull_version(self, ref: str, kind: Kind, *, accept: Accept | None = None) -> CachedData | None:
+        """The version that a reference means; None if the store has no versions, or the project has data of this name.
+
+        An ID whose rows are here needs no store.
+
+        Raises:
+            StoreError: the store has no such version, or can't be reached and no version was pulled before.
+        """
+        store: object = self._store
+        if not isinstance(store, SupportsVersions) or self._is_own(ref, kind):
+            return None
+        with self._pulling:
+            wanted, cache = self.pins.id_of(kind, ref), self.cache(kind)
+            if find_entry(cache_folders(self.root, kind), wanted) is not None:
+                return cache.get(wanted)
+            try:
+                version = self._ask(partial(store.resolve, wanted, kind))
+            except StoreError as error:
+                entry = cache.get(ref) if wanted == ref and error.facts.get("reachable") is False else None
+                if entry is None:
+                    raise
+                self._tell(f"{error.message}; {kind.removesuffix('s')} {ref!r} is {entry.id}, pulled before")
+                self.pins.add(kind, ref, _pin_of(entry.id, entry.lineage))
+                return entry
+            entry = cache.get(version.id)
+            if entry is None:
+                entry = self._keep_version(store, version, accept)
+                version = attrs.evolve(version, reads=None if version.reads is None else version.reads + 1)
+            cache.name(version.name, entry.id)
+            self.pins.add(kind, ref, _pin_of(entry.id, attrs.asdict(version)))
+            return entry
+
+    def _keep_version(
+        self, store: SupportsVersions, version: StoredVersion, accept: Accept | None
+    ) -> CachedData:
+        """Pull a version into the cache.
+
+        Raises:
+            StoreError: its rows aren't those that its hash is of.
+            DataError: they can't be accepted.
+        """
+
+        def check(path: Path, content_hash: str) -> None:
+            if content_hash != version.content_hash:
+                raise StoreError(
+                    f"the rows that came for {version.id} have another hash than it",
+                    hint="nothing was kept; pull them again",
+                    reachable=True,
+                )
+            if accept is not None:
+                accept(path, content_hash)
+
+        with boundary("store", type(store).__name__):
+            rows = rows_of_store(self._ask(partial(store.pull_version, version)), version.id)
+            reads = None if version.reads is None else version.reads + 1
+            lineage = {"source": "store", "ref": version.id, "split": version.split, "reads": reads}
+            return self.cache(version.kind).store(
+                rows, lineage, label=version.name, id=version.id, accept=check
+            )
+
+    def _ask[T](self, question: Callable[[], Awaitable[T]]) -> T:
+        """The answer of a store, in a thread of its own: this one may have an event loop."""
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        async def ask() -> T:
+            return await question()
+
+        def answer() -> T:
+            with use_scope(DataScope(project_root=self.root)):
+                return asyncio.run(ask())
+
+        with ThreadPoolExecutor(1) as thread, boundary("store", type(self._store).__name__):
+            return thread.submit(answer).result()
+
+    def _is_own(self, ref: str, kind: Kind) -> bool:
+        """True for data in the project's own folders."""
+        try:
+            found = find_dataset(self.root, ref) if kind == "datasets" else find_benchmark(self.root, ref)
+        except DataError as error:
+            return not error.facts.get("unknown")
+        return not found.in_cache
 
     def _pull(self, ref: str, kind: Kind, error: DataError, *, accept: Accept | None = None) -> CachedData:
         """Pull this id or name from the store; `error` says that it isn't here."""
@@ -202,6 +355,10 @@ class Workspace:
             "file": file_digest(path),
             "metadata": file_digest(metadata) if metadata.is_file() else None,
         }
+
+
+def _pin_of(version: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": version, "split": facts.get("split"), "reads": facts.get("reads")}
 
 
 def _require_tasks(path: Path, _content_hash: str) -> None:

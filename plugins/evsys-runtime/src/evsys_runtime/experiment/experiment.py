@@ -222,6 +222,7 @@ class Experiment:
             registry,
             overrides=unfinished.overrides,
             project_root=unfinished.project_root,
+            pins=unfinished.stored,
         )
         plan = relocate_plan(plan, unfinished.directory, tuple(overrides))
         parent = unfinished.directory.name if forks else unfinished.parent
@@ -422,17 +423,20 @@ def _plan(
     *,
     overrides: Sequence[str] = (),
     project_root: Path | None = None,
+    pins: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Plan:
     """The plan of an experiment run with these options; one that is planned already is checked again, with them."""
     before = None
     if isinstance(cfg, Plan):
         before, cfg = cfg, cfg.document
         registry, overrides, project_root = registry or before.registry, before.overrides, before.project_root
+        pins = before.stored
     plan = load_experiment(
         cfg,
         overrides=overrides,
         registry=registry,
-        has_store=options.store is not None,
+        store=options.store,
+        pins=pins,
         project_root=project_root,
         benchmark=None if options.benchmark is None else options.benchmark.entry,
     )

@@ -9,14 +9,16 @@ from typing import Any
 
 import attrs
 
+from evsys.optional import SupportsVersions
 from evsys.protocols import LogStore
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.secrets import Redactor
 from evsys_runtime.config.model import BenchmarkConfig, BudgetConfig
 from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.plan import Plan
+from evsys_runtime.config.validate import store_of_versions
 from evsys_runtime.data.scope import DataScope, use_scope
-from evsys_runtime.data.workspace import Workspace
+from evsys_runtime.data.workspace import Pins, Store, Workspace
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
 from evsys_runtime.experiment.budget.budget import ExperimentBudget
 from evsys_runtime.experiment.budget.project_budget import reserve_limits
@@ -30,7 +32,7 @@ from evsys_runtime.experiment.lineage.preregistration import (
     question_changed,
 )
 from evsys_runtime.experiment.lineage.runs import EarlierRuns
-from evsys_runtime.experiment.state.facts import experiment_facts
+from evsys_runtime.experiment.state.facts import STORED, experiment_facts
 from evsys_runtime.experiment.state.listeners import TOLD_BY_PROGRESS, ambient_listeners, shows_progress
 from evsys_runtime.experiment.state.options import DRY_TASKS, Options
 from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
@@ -119,7 +121,12 @@ def session_over(
         log=run_logger(record.directory / "experiment.log.jsonl", settings),
         log_settings=settings,
         benchmarks=tuple(benchmarks),
-        workspace=Workspace(plan.project_root, tell=warnings.append),
+        workspace=Workspace(
+            plan.project_root,
+            store=_versions(plan, options),
+            tell=warnings.append,
+            pins=Pins(record.facts.get(STORED) or plan.stored, lambda known: record.note(**{STORED: known})),
+        ),
         earlier=EarlierRuns(record.directory.parent, record.experiment_id, tell=warnings.append),
         sources=tuple(sources),
         warnings=warnings,
@@ -136,15 +143,29 @@ def bound_benchmarks(plan: Plan, options: Options) -> tuple[BoundBenchmark, ...]
     Raises:
         ConfigError, DataError, PluginError: nothing is recorded yet.
     """
+    workspace = Workspace(plan.project_root, pins=Pins(plan.stored))
     return tuple(
         load_benchmark(
             _limit(entry) if options.dry else entry,
             registry=plan.registry,
             project_root=plan.project_root,
+            pull=partial(_tasks_of, workspace, raw=bool(entry.transforms)),
             path=f"$.metadata.benchmark[{index}]",
         )
         for index, entry in enumerate(plan.experiment.metadata.benchmarks)
     )
+
+
+def _tasks_of(workspace: Workspace, ref: str, *, raw: bool) -> Path:
+    return workspace.pull_benchmark(ref, raw=raw).path
+
+
+def _versions(plan: Plan, options: Options) -> Store | None:
+    """The data store of an experiment, if it has versions; any other is asked for what is neither in the project nor in its cache."""
+    if options.store is not None:
+        return options.store if isinstance(options.store, SupportsVersions) else None
+    store: Store | None = store_of_versions(plan.experiment.data_store, plan.registry)
+    return store
 
 
 def _note_warning(record: ExperimentRecord, event: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ __all__ = ["PriorEvidence", "collect_prior"]
 
 @attrs.frozen(kw_only=True)
 class PriorEvidence:
-    """`noise` is the noise floor, `deviation` how far runs of similar recipes differ, `looks` are earlier scorings of the tasks of `test` entries, `changed` says in lines what was
+    """`noise` is the noise floor, `deviation` how far runs of similar recipes differ, `looks` are earlier scorings of the tasks of `test` entries, with the `reads` of their rows from a data store besides the one that brought them here, `changed` says in lines what was
     asked otherwise in the experiment `changed_since`. `series` has the looks at the question by the benchmark entry that it is asked on, `reserved` is the look that the ledger keeps for this conclusion, `spent_tests` warns of
     `val` entries that have the tasks of a final test.
     """
@@ -40,6 +40,7 @@ class PriorEvidence:
     noise: NoiseFloor | None = None
     deviation: RunDeviation | None = None
     looks: Mapping[str, int] = attrs.field(factory=dict)
+    reads: Mapping[str, int] = attrs.field(factory=dict)
     changed_since: str | None = None
     changed: tuple[str, ...] = ()
     series: Mapping[str, LookSeries] = attrs.field(factory=dict)
@@ -66,16 +67,35 @@ class PriorEvidence:
 
     def _warnings(self, looks: Mapping[str, int]) -> Iterator[str]:
         for name, count in looks.items():
-            times = "once" if count == 1 else f"{count} times"
-            yield (
-                f"the test tasks of {name} were scored {times} by earlier experiments and evaluations: what was chosen by those scores has seen them"
-            )
+            reads = self.reads.get(name, 0)
+            if scored := count - reads:
+                yield (
+                    f"the test tasks of {name} were scored {_times(scored)} by earlier experiments and evaluations: what was chosen by those scores has seen them"
+                )
+            if reads:
+                yield f"the rows of {name} were read {_times(reads)} from the data store besides: who read them has seen the test"
         yield from self.spent_tests
         yield from dict.fromkeys(mark.says for each in self.series.values() for mark in series_marks(each))
         if self.changed:
             yield (
                 f"the question was changed after the results of {self.changed_since} were there: {'; '.join(self.changed)}"
             )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _reads_of_tests(session: Session) -> dict[str, int]:
+    """By `test` entry, how often the rows of a sealed version were read, besides the pull that brought them here."""
+    found = {}
+    for entry in session.plan.experiment.metadata.benchmarks:
+        ref = entry.id or (entry.name if entry.path is None else None)
+        pin = None if ref is None else session.workspace.pins.get("benchmarks", ref)
+        reads = None if pin is None or entry.split != "test" else pin.get("reads")
+        if reads is not None and reads > 1:
+            found[entry.label] = int(reads) - 1
+    return found
 
 
 def _fell_back(conclusion: Conclusion) -> Iterator[str]:
@@ -130,5 +150,7 @@ def collect_prior(
             )
         beside = evaluations_beside(record.directory.parent)
         looks = count_looks(earlier, record.experiment_id, tests, tell, evaluations=beside)
+        reads = _reads_of_tests(session)
+        looks = {name: looks.get(name, 0) + reads.get(name, 0) for name in {**looks, **reads}}
         spent = final_test_warnings(entries, earlier() if questions else None, tell)
-        return attrs.evolve(known, looks=looks, spent_tests=tuple(spent))
+        return attrs.evolve(known, looks=looks, reads=reads, spent_tests=tuple(spent))

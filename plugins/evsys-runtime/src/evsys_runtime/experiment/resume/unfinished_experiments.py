@@ -14,7 +14,7 @@ from evsys_record.experiment_record import RUNNING, ExperimentRecord
 from evsys_record.lock import ExperimentLock
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.root import find_project_root
-from evsys_runtime.experiment.state.facts import KEPT_OPTIONS
+from evsys_runtime.experiment.state.facts import KEPT_OPTIONS, STORED
 from evsys_runtime.experiment.state.resolved_tree import ADJUSTABLE
 from evsys_runtime.experiment.state.secrets import redact_override
 
@@ -33,7 +33,7 @@ class Unfinished:
     """An experiment that may continue: its record, its project, how it was launched.
 
     `overrides` are its `--set` options, `adjusted` those of them given to continue, `parent` the experiment that it
-    belongs to. `complete` is True if there is nothing left to do according to its status.
+    belongs to. `stored` has the versions that names of stored data meant. `complete` is True if there is nothing left to do according to its status.
     """
 
     directory: Path
@@ -43,6 +43,7 @@ class Unfinished:
     parent: str | None
     options: Mapping[str, bool]
     complete: bool
+    stored: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
 
     @classmethod
     def read(
@@ -98,6 +99,7 @@ class Unfinished:
             complete=facts["status"] in (COMPLETE, "stopped")
             and facts["finished"] is not None
             and not facts.get("to_resume"),
+            stored=facts.get(STORED) or {},
         )
 
 

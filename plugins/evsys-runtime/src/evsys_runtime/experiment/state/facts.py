@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEPT_OPTIONS",
+    "STORED",
     "arm_facts",
     "asked_facts",
     "benchmark_facts",
@@ -35,6 +36,9 @@ __all__ = [
 
 KEPT_OPTIONS = ("fail_fast", "skip_grader_check", "no_cache")
 """Options that a resumed experiment has as it began, unless they are given again."""
+
+STORED = "stored_data"
+"""The versions that names of stored data meant when the experiment began: `Pins.tree`."""
 
 
 def experiment_facts(
@@ -55,6 +59,7 @@ def experiment_facts(
         "margin": metadata.claimed_margin,
         "contrast": None if metadata.contrast is None else attrs.asdict(metadata.contrast),
         "base_seed": plan.experiment.base_seed,
+        STORED: dict(plan.stored),
         "overrides": list(map(redact_override, plan.overrides)),
         **benchmark_facts(benchmarks),
         "arms": [arm_facts(arm) for arm in plan.arms],
