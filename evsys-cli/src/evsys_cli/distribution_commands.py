@@ -27,6 +27,8 @@ def brought_commands() -> dict[str, str]:
                 continue
             seen.add(distribution)
             for name in _names(f"{folder or os.curdir}/{info}/entry_points.txt"):
+                if "." in name:  # of a group, whose own help lists it
+                    continue
                 if name not in COMMANDS:
                     taken = name in found
                     found[name] = f"{found[name]} and {distribution}: neither runs" if taken else distribution

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from evsys_cli.distribution_commands import brought_commands
-from evsys_cli.table import COMMANDS, GROUPS, PLANNED, CommandInfo
+from evsys_cli.table import COMMANDS, GROUPS, PLANNED, SUBCOMMANDS, CommandInfo
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["GuidedGroup", "LazyGroup"]
+__all__ = ["ExtendedGroup", "GuidedGroup", "LazyGroup"]
 
 
 class GuidedGroup(click.Group):
@@ -38,6 +38,23 @@ class GuidedGroup(click.Group):
         close = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
         hint = f"Did you mean '{close[0]}'?" if close else f"See '{ctx.command_path} --help'."
         ctx.fail(f"No such command '{name}'. {hint}")
+
+
+class ExtendedGroup(GuidedGroup):
+    """A group with more commands, which another distribution brings; see `SUBCOMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Its own names, then those of the other distribution."""
+        return [*super().list_commands(ctx), *SUBCOMMANDS[str(self.name)]]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Its own command, or import the other distribution's."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or cmd_name not in SUBCOMMANDS[str(self.name)]:
+            return own
+        from evsys_cli.plugin_commands import plugin_command
+
+        return plugin_command(f"{self.name}.{cmd_name}", expected=True)
 
 
 class LazyGroup(GuidedGroup):
@@ -77,7 +94,7 @@ class LazyGroup(GuidedGroup):
 
         from evsys_cli.plugin_commands import plugin_command_names
 
-        brought = plugin_command_names()
+        brought = {name: owner for name, owner in plugin_command_names().items() if "." not in name}
         names = {
             name: info.help for name, info in COMMANDS.items() if not info.distribution or name in brought
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "GROUPS", "PLANNED", "CommandInfo"]
+__all__ = ["COMMANDS", "GROUPS", "PLANNED", "SUBCOMMANDS", "CommandInfo"]
 
 
 class CommandInfo(NamedTuple):
@@ -120,6 +120,9 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         "dashboard": CommandInfo(
             "dashboard", "Show experiments in the browser, or host a team's.", "evsys-dashboard"
         ),
+        "dataset": CommandInfo(
+            "dataset", "Upload, list, show and pull a team's datasets.", "evsys-dashboard"
+        ),
         "report": CommandInfo("report", "Write an experiment's pages as one HTML file.", "evsys-dashboard"),
         "sync": CommandInfo("sync", "Send records to a team's server.", "evsys-dashboard"),
         "serve": CommandInfo("serve", "Serve models over the Tinker and OpenAI protocols.", "evsys-server"),
@@ -133,10 +136,8 @@ COMMANDS: dict[str, CommandInfo] = {
     name: info for commands in GROUPS.values() for name, info in commands.items()
 }
 
-PLANNED = frozenset(
-    {
-        "benchmark upload",
-        "deploy",
-    }
-)
+SUBCOMMANDS: dict[str, tuple[str, ...]] = {"benchmark": ("upload", "list", "versions", "show", "pull")}
+"""By group, commands that another distribution brings as `GROUP.NAME`."""
+
+PLANNED = frozenset({"deploy"})
 """Commands and options of later versions, known so that each gets a clear message."""

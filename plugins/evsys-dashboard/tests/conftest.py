@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from lab_records import Lab
 from postgres_server import postgres_programs, running_postgres
+from team_data import Team
 
 from evsys_dashboard.ingest.ingest import Ingest
 from evsys_dashboard.store.database import Database, sqlite_url
@@ -77,3 +78,12 @@ def records(database, tmp_path) -> HeldRecords:
 @pytest.fixture
 def summaries(database, records) -> Summaries:
     return Summaries(database, records, local=False)
+
+
+@pytest.fixture
+def team(new_store, tmp_path):
+    """A team's server that runs."""
+    made = Team(new_store(), tmp_path / "team")
+    made.start()
+    yield made
+    made.stop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from evsys_cli.lazy import GuidedGroup
+from evsys_cli.lazy import ExtendedGroup
 from evsys_cli.output import for_terminal
 from evsys_runtime import echo, json_option, print_json
 from evsys_runtime.commands import named_texts
@@ -112,9 +112,9 @@ def evaluate(model: str, benchmarks: tuple[str, ...], **options: Any) -> int:
     return _score(model, benchmarks, **options)
 
 
-@click.group(cls=GuidedGroup)
+@click.group(cls=ExtendedGroup)
 def benchmark() -> None:
-    """Evaluate models on benchmarks."""
+    """Evaluate models on benchmarks, and share benchmarks on a team's server."""
 
 
 @benchmark.command("run")

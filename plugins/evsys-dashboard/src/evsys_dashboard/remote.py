@@ -146,14 +146,15 @@ class Remote:
             text = response.read()
         except (OSError, http.client.HTTPException) as exc:
             self.close()
-            raise StoreError(f"{self.shown} can't be reached: {str(exc) or type(exc).__name__}") from exc
+            reason = str(exc) or type(exc).__name__
+            raise StoreError(f"{self.shown} can't be reached: {reason}", reachable=False) from exc
         if response.status == 200:
             return text
         message, hint = _refusal(text)
         message = f"{self.shown} answers {response.status}: {message}"
         if response.status in _REFUSED:
             raise RemoteRefusedError(message, hint=hint, status=response.status)
-        raise StoreError(message, hint=hint)
+        raise StoreError(message, hint=hint, reachable=False)
 
     def close(self) -> None:
         """Close the connection. Safe to call twice."""

@@ -15,6 +15,7 @@ from evsys_dashboard.api import (
     administration,
     comparison,
     control,
+    data,
     experiments,
     memory,
     records,
@@ -64,6 +65,7 @@ def all_endpoints() -> list[Endpoint]:
             memory,
             stream,
             records,
+            data,
             administration,
         )
         for each in room.endpoints.all()

@@ -77,11 +77,14 @@ class FinalTest:
 
 @attrs.frozen(kw_only=True)
 class MemoryAnswer:
-    """`context` is what `evsys context --json` prints. `tests` has the final tests and who looked at them."""
+    """`context` is what `evsys context --json` prints. `tests` has the final tests and who looked at them, `test_reads` how often the
+    rows of each test set among the benchmarks here were read.
+    """
 
     version: int
     context: Mapping[str, Any]
     tests: tuple[FinalTest, ...]
+    test_reads: Mapping[str, int]
 
 
 @endpoints.get("/projects/{project}/memory")
@@ -89,10 +92,14 @@ async def memory(call: Call, query: MemoryQuestion) -> MemoryAnswer:
     """Claims that held and their certainty, open questions, failures, costs, and the exposure of final tests."""
     version = await call.service.read(lambda connection: project_version(connection, call["project"]))
 
+    reads = await asyncio.to_thread(call.service.data.reads_of_tests, call["project"])
+
     def answer(index: Index) -> MemoryAnswer:
         whole = context_of(index, project_of(index.experiments))
         found = fit(whole, query.tokens, lambda context: compact_json(result_tree(context)))
-        return MemoryAnswer(version=version, context=result_tree(found), tests=_final_tests(index))
+        return MemoryAnswer(
+            version=version, context=result_tree(found), tests=_final_tests(index), test_reads=reads
+        )
 
     return await _ask_index(call, answer)
 

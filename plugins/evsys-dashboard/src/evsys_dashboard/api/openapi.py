@@ -13,6 +13,10 @@ from evsys_dashboard.api.endpoints import Endpoint
 
 __all__ = ["openapi"]
 
+_BYTES = ("/batch", "/chunks/{number}")
+"""The ends of paths whose bodies, or answers, are bytes."""
+
+_BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _PART = re.compile(r"\{(\w+)\}")
 _REFUSALS = {
     "400": "The request is malformed",
@@ -62,6 +66,8 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
         answer = {"description": "The answer", **_json(_reference(endpoint.answer, schemas, answered=True))}
     elif endpoint.path.endswith("/stream"):
         answer = {"description": "Server-sent events", "content": {"text/event-stream": {}}}  # type: ignore[dict-item]  # a document
+    elif endpoint.method == "GET" and endpoint.path.endswith(_BYTES):
+        answer = {"description": "Bytes, compressed with zlib", "content": _BINARY}  # type: ignore[dict-item]  # a document
     refusals = {
         status: {"description": text, **_json({"$ref": "#/components/schemas/Error"})}
         for status, text in _REFUSALS.items()
@@ -78,9 +84,8 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
             "required": True,
             **_json(_reference(endpoint.body, schemas, answered=False)),
         }
-    elif endpoint.path.endswith("/batch"):
-        binary = {"schema": {"type": "string", "format": "binary"}}
-        operation["requestBody"] = {"required": True, "content": {"application/octet-stream": binary}}
+    elif endpoint.method == "POST" and endpoint.path.endswith(_BYTES):
+        operation["requestBody"] = {"required": True, "content": _BINARY}
     return operation
 
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.api.limits import Rates
+from evsys_dashboard.data.catalogue import DataStore
 from evsys_dashboard.ingest.ingest import Ingest
 from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.keys import Keys
@@ -103,6 +104,8 @@ class Service:
         self.keys = keys
         self.wrong_keys = WrongKeys(log=log)
         self.rates = Rates()
+        self.data = DataStore(database)
+        self.checking = asyncio.Lock()
         self._facets: dict[str, tuple[int, dict[str, tuple[str, ...]]]] = {}
         self.log = log
         self.changes = Changes()

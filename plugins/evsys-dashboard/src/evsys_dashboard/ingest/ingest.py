@@ -23,7 +23,7 @@ from evsys_dashboard.ingest.pieces import (
     refuse_odd_names,
     refuse_odd_project,
 )
-from evsys_dashboard.store.database import Database
+from evsys_dashboard.store.database import Database, insert_once
 from evsys_dashboard.store.series import append_points
 from evsys_dashboard.store.tables import experiment, file, piece, project, rollout, run, series
 
@@ -460,7 +460,7 @@ def _project(connection: sa.Connection, name: str) -> _Project:
     """A project, made if there is none, and locked."""
     found = connection.execute(_PROJECT, {"name": name}).one_or_none()
     if found is None:
-        _insert_once(connection, project, {"name": name, "version": 0})
+        insert_once(connection, project, {"name": name, "version": 0})
         found = connection.execute(_PROJECT, {"name": name}).one()
     return _Project(*found)
 
@@ -480,13 +480,6 @@ def _experiments(
     missing = [key for key in keys if key not in found]
     if missing:
         for project_id, name in missing:
-            _insert_once(connection, experiment, {"project_id": project_id, "name": name})
+            insert_once(connection, experiment, {"project_id": project_id, "name": name})
         found = read()
     return {key: found[key] for key in keys}
-
-
-def _insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> None:
-    from sqlalchemy.dialects import postgresql, sqlite
-
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    connection.execute(dialect.insert(table).values(values).on_conflict_do_nothing())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from evsys.errors import ConfigError, StoreError
 from evsys_dashboard.store import migrations
 
-__all__ = ["Database", "clean", "sqlite_url"]
+__all__ = ["Database", "clean", "insert_once", "sqlite_url"]
 
 _ODD = re.compile("[\x00\ud800-\udfff]")
 _BUSY_SECONDS = 30
@@ -167,6 +167,14 @@ def _update_of(table: Table, key: str, columns: tuple[str, ...]) -> sqlalchemy.U
 @cache
 def _insert_into(table: Table) -> sqlalchemy.Insert:
     return table.insert()
+
+
+def insert_once(connection: Connection, table: Table, values: Mapping[str, Any]) -> None:
+    """Add a row, unless there is one with its key."""
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    connection.execute(dialect.insert(table).values(values).on_conflict_do_nothing())
 
 
 def _engine(url: str) -> Engine:

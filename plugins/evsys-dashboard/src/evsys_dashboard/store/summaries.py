@@ -24,7 +24,10 @@ from evsys_record.past_files import ReadExperiment, read_experiment, read_run
 if TYPE_CHECKING:
     from evsys.protocols import Log
 
-__all__ = ["Summaries"]
+__all__ = ["DATA_LABEL", "Summaries", "data_label"]
+
+DATA_LABEL = "data"
+"""The kind of an experiment's labels that name the versions of stored data it used."""
 
 
 class Summaries:
@@ -108,7 +111,9 @@ class Summaries:
             "summarised": version,
             **_experiment_row(attrs.evolve(past, marks=marks_of(past)), found.words),
         }
-        labels = [{"experiment_id": experiment_id, **each} for each in _labels(past)]
+        labels = [
+            {"experiment_id": experiment_id, **each} for each in (*_labels(past), *_data_labels(folder))
+        ]
         with self._database.writing() as connection:
             self._database.update(connection, run, runs)
             connection.execute(
@@ -119,6 +124,11 @@ class Summaries:
             connection.execute(sa.delete(label).where(label.c.experiment_id == experiment_id))
             if labels:
                 connection.execute(sa.insert(label), labels)
+
+
+def data_label(kind: str, version: str) -> str:
+    """The label of an experiment that used a version."""
+    return f"{kind}/{version}"
 
 
 def _experiment_row(past: PastExperiment, words: str) -> dict[str, Any]:
@@ -154,6 +164,20 @@ def _labels(past: PastExperiment) -> Iterator[dict[str, str]]:
         found.add(("goal", past.project_goal_id))
     for kind, value in sorted({(kind, clean(value)) for kind, value in found}):
         yield {"kind": kind, "value": value}
+
+
+def _data_labels(folder: Path) -> Iterator[dict[str, str]]:
+    """The versions of stored data that an experiment used."""
+    try:
+        stored = read_json(folder / "experiment.json").get("stored_data")
+    except EvsysError:  # the experiment is listed regardless
+        return
+    found = set()
+    for place, version in stored.items() if isinstance(stored, dict) else ():
+        if isinstance(version, dict) and isinstance(version.get("id"), str):
+            found.add(data_label(place.partition("/")[0], version["id"]))
+    for value in sorted(map(clean, found)):
+        yield {"kind": DATA_LABEL, "value": value}
 
 
 def _text(value: str | None) -> str | None:

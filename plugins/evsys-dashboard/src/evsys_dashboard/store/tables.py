@@ -26,7 +26,14 @@ from sqlalchemy import (
 __all__ = [
     "api_key",
     "audit",
+    "blob",
     "block",
+    "chunk",
+    "data_check",
+    "data_name",
+    "data_origin",
+    "data_read",
+    "data_version",
     "experiment",
     "file",
     "label",
@@ -219,4 +226,83 @@ audit = Table(
     Column("action", Text, nullable=False),
     Column("project", Text),
     Column("facts", Text, nullable=False),
+)
+
+# --- datasets and benchmarks ---
+
+blob = Table(
+    "blob",
+    metadata,
+    _id(),
+    _part_of("project"),
+    Column("digest", Text, nullable=False),  # SHA-256 of its bytes: JSON lines
+    Column("size", BigInteger, nullable=False),
+    Column("rows", BigInteger),  # None until all of it is there and was checked
+    Column("sealed", Boolean, nullable=False, default=False),  # of a test set
+    Column("seen", Float, nullable=False),  # when something last came of it, seconds since 1970
+    UniqueConstraint("project_id", "digest"),
+)
+
+chunk = Table(
+    "chunk",
+    metadata,
+    _part_of("blob", primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("digest", Text, nullable=False),  # SHA-256 of its bytes
+    Column("first_row", BigInteger),  # the row that its first byte belongs to
+    Column("data", LargeBinary, nullable=False),  # zlib
+)
+
+data_name = Table(
+    "data_name",
+    metadata,
+    _id(),
+    _part_of("project"),
+    Column("kind", Text, nullable=False),  # datasets, benchmarks
+    Column("name", Text, nullable=False),
+    UniqueConstraint("project_id", "kind", "name"),
+)
+
+data_version = Table(
+    "data_version",
+    metadata,
+    _id(),
+    _part_of("data_name"),
+    Column("number", Integer, nullable=False),  # from 1
+    Column("ref", Text, nullable=False),  # the ID, which experiment files name
+    _part_of("blob"),
+    Column("created", Text, nullable=False),
+    Column("key", Text),  # the printable part of the one that made it
+    Column("note", Text),
+    Column("file", Text),  # its name where it was uploaded
+    UniqueConstraint("data_name_id", "number"),
+    UniqueConstraint("data_name_id", "blob_id"),
+)
+
+data_origin = Table(
+    "data_origin",
+    metadata,
+    _part_of("data_version", primary_key=True),
+    Column(
+        "origin_id", _NUMBER, ForeignKey("data_version.id", ondelete="CASCADE"), primary_key=True, index=True
+    ),
+)
+
+data_read = Table(
+    "data_read",
+    metadata,
+    _id(),
+    _part_of("blob"),
+    Column("at", Float, nullable=False),  # seconds since 1970
+    Column("key", Text),
+    Column("how", Text, nullable=False),  # rows, pull
+    Index(None, "blob_id", "key"),
+)
+
+data_check = Table(
+    "data_check",
+    metadata,
+    Column("dataset_id", _NUMBER, ForeignKey("blob.id", ondelete="CASCADE"), primary_key=True),
+    Column("benchmark_id", _NUMBER, ForeignKey("blob.id", ondelete="CASCADE"), primary_key=True, index=True),
+    Column("document", Text, nullable=False),  # a BenchmarkCheck as JSON
 )
