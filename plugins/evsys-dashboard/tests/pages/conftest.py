@@ -6,14 +6,12 @@ import shutil
 import threading
 
 import pytest
+from browser_pages import HOSTILE
 from clients import running
 from small_project import Project
 
 from evsys_dashboard.local import local_dashboard
 from evsys_runtime.experiment import Experiment
-
-HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m\"'`=1+1"
-"""Markup, an override of the writing direction, an escape sequence and a formula in one."""
 
 ARM = """
 - name: {name}

@@ -1,5 +1,8 @@
 """The pages of an experiment by name."""
 
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m\"'`=1+1"
+"""Markup, an override of the writing direction, an escape sequence and a formula in one."""
+
 PAGES = ["experiments", "experiment", "run", "rollouts", "compare", "memory"]
 
 

@@ -20,7 +20,7 @@ function addressOf(path, query = {}) {
 }
 
 class Server {
-  features = new Set(["experiments", "compare", "memory", "events", "log", "rollouts"]);
+  features = new Set(["experiments", "compare", "memory", "data", "events", "log", "rollouts"]);
   token = null; // of a browser that signed in, for its changes
 
   async whoami() {

@@ -10,10 +10,11 @@ import { run } from "./run.js";
 import { rollout } from "./rollout.js";
 import { compare } from "./compare.js";
 import { memory } from "./memory.js";
+import { data } from "./data.js";
 import { administration, signIn } from "./administration.js";
 
-const PAGES = { experiments, experiment, run, rollout, compare, memory, administration };
-const NAVIGATION = ["experiments", "compare", "memory", "administration"];
+const PAGES = { experiments, experiment, run, rollout, compare, memory, data, administration };
+const NAVIGATION = ["experiments", "compare", "memory", "data", "administration"];
 const main = document.getElementById("main");
 const top = document.querySelector("header.top");
 let drawn = { stop() {} };

@@ -2,13 +2,13 @@
 
 import { source } from "./api.js";
 import { definitions, el, section } from "./dom.js";
-import { duration, money, number, signed, interval } from "./format.js";
+import { duration, money, number, plural, signed, interval } from "./format.js";
 import { address } from "./route.js";
 import { table } from "./table.js";
 import { marks } from "./verdict.js";
 
 export async function memory() {
-  const { context: found, tests } = await source.get(["memory"]);
+  const { context: found, tests, test_reads: reads } = await source.get(["memory"]);
   return {
     title: "Memory",
     follow: true,
@@ -31,7 +31,7 @@ export async function memory() {
       entries("How runs failed", found.failures),
       entries("Unfinished", found.unfinished),
       entries("Retracted", found.retracted),
-      exposure(tests),
+      exposure(tests, reads),
       goals(found.goals),
       el("p", { class: "note" }, "`evsys context` prints the same for an agent."),
     ),
@@ -65,15 +65,17 @@ function rest({ name, marks: _marks, effect: _effect, ...others }) {
     .join("; ");
 }
 
-function exposure(tests) {
-  if (!tests.length) return null;
+function exposure(tests, reads) {
+  const read = Object.entries(reads);
+  if (!tests.length && !read.length) return null;
   return section(
     "Exposure of final tests",
+    read.length > 0 && el("ul", {}, read.map(([name, count]) => el("li", {}, el("a", { href: address(["data", "benchmarks", name]) }, name), `: its rows were read ${plural(count, "time")} from this server`))),
     table({
       name: "exposure",
       caption: "Experiments that were scored on the tasks of each final test, under whatever name",
       rows: tests,
-      empty: "",
+      empty: "No experiment was scored on a final test.",
       columns: [
         { key: "name", label: "Benchmark", head: true, value: (row) => row.name },
         { key: "looks", label: "Experiments", numeric: true, value: (row) => row.experiments.length },
