@@ -16,11 +16,13 @@ from snippets import blocks, documents
 import evsys_record
 import evsys_runtime
 
-TOOLKIT = """Answer BUILTIN_LOSSES Band BaseAlgorithm BenchmarkConfig ByteTokenizer ChatTemplateRenderer CountedFromTheEnd
+TOOLKIT = """Answer BUILTIN_LOSSES Band BaseAlgorithm BenchmarkConfig ByteTokenizer CentralStore ChatTemplateRenderer
+    CountedFromTheEnd
     Evaluator FixedCatalogue Job Limits PolicyObjective RESULTS RecordingModel RowProblem ServedModel Tool Toolbox
-    TrainingLoop TrainingParams Workspace audit_experiment bind_benchmark chat_server compute_loss current_scope
+    TrainingLoop TrainingParams Workspace audit_experiment bind_benchmark central_option central_store chat_server
+    compute_loss current_scope
     echo experiment_names in_background jobs_of json_option load_dataset load_prices load_renderer
-    load_tokenizer loss parse_row print_json records_folder records_option result_schema run_groups run_rollout
+    load_tokenizer loss parse_row print_json proxy_of records_folder records_option result_schema run_groups run_rollout
     scheduled shared_breaker shared_limiter stop_gradient to_datum trajectories with_retries"""
 
 PUBLIC = (
@@ -52,7 +54,7 @@ def test_the_names_of_the_toolkit_are_pinned():
 @pytest.mark.parametrize("name", TOOLKIT.split())
 def test_each_name_is_there_and_described(name: str):
     value = getattr(evsys_runtime, name)
-    made_by_click = name in {"json_option", "records_option"}
+    made_by_click = name in {"central_option", "json_option", "records_option"}
     assert not callable(value) or inspect.getdoc(value) or made_by_click
 
 

@@ -10,6 +10,8 @@ from evsys_cli.output import for_terminal, telling, terminal_width
 from evsys_cli.records import lab_of
 from evsys_runtime import (
     CountedFromTheEnd,
+    central_option,
+    central_store,
     echo,
     experiment_names,
     json_option,
@@ -26,8 +28,9 @@ NOT_COMPARABLE = 1
 @click.argument("one", shell_complete=experiment_names)
 @click.argument("other", shell_complete=experiment_names)
 @records_option
+@central_option
 @json_option
-def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int:
+def compare(one: str, other: str, *, records: Path | None, central: bool, as_json: bool) -> int:
     """Compare ONE with OTHER: differences in their configs, metrics on the tasks they share, and cost.
 
     Each is an experiment, named as for `evsys show`, or EXPERIMENT/RUN. Arms of two experiments are matched by name, or if each
@@ -35,9 +38,15 @@ def compare(one: str, other: str, *, records: Path | None, as_json: bool) -> int
     """
     from evsys_cli.project import project_plugins
     from evsys_runtime.experiment.estimate.compare import NOTHING_IN_COMMON
-    from evsys_runtime.tools.reading import compare as compare_records
 
-    found = compare_records(lab_of(records), one, other, project_plugins().registry)
+    if central:
+        from evsys_runtime.experiment.estimate.results import Comparing
+
+        found = central_store(records).ask(Comparing, "compare", {"one": one, "other": other})
+    else:
+        from evsys_runtime.tools.reading import compare as compare_records
+
+        found = compare_records(lab_of(records), one, other, project_plugins().registry)
     if as_json:
         from evsys_record import result_tree
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from evsys_cli.records import lab_of
-from evsys_runtime import echo, json_option, print_json, records_option
+from evsys_runtime import (
+    central_option,
+    central_store,
+    echo,
+    json_option,
+    print_json,
+    records_option,
+)
 
 if TYPE_CHECKING:
     from evsys_runtime.experiment.insight.results import Context
@@ -28,8 +35,9 @@ FEWEST = 300
     help="Maximum length of the summary; 4 bytes count as one token.",
 )
 @records_option
+@central_option
 @json_option
-def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
+def context(*, tokens: int, records: Path | None, central: bool, as_json: bool) -> None:
     """Summarise all experiments on record: what worked and how certain that is, open questions, failures and costs.
 
     Prints Markdown, or compact JSON, the most useful parts first. Read it before you plan the next experiment.
@@ -37,7 +45,15 @@ def context(*, tokens: int, records: Path | None, as_json: bool) -> None:
     from evsys_runtime.experiment.insight.markdown import context_markdown
     from evsys_runtime.tools.reading import context as find_context
 
-    found = find_context(lab_of(records), tokens=tokens, written=_document if as_json else context_markdown)
+    if central:
+        from evsys_runtime.experiment.insight.results import Context
+
+        asked = {"tokens": tokens, "form": "json" if as_json else "markdown"}
+        found = central_store(records).ask(Context, "context", asked)
+    else:
+        found = find_context(
+            lab_of(records), tokens=tokens, written=_document if as_json else context_markdown
+        )
     if as_json:
         from evsys_record import result_tree
 

@@ -10,10 +10,18 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import lab_of
-from evsys_runtime import echo, json_option, print_json, records_option
+from evsys_runtime import (
+    central_option,
+    central_store,
+    echo,
+    json_option,
+    print_json,
+    records_option,
+)
 
 if TYPE_CHECKING:
-    from evsys_record import History
+    from evsys_record import History, Question
+    from evsys_runtime import CentralStore
 
 __all__ = ["history"]
 
@@ -65,9 +73,16 @@ LIMIT_NEAR = 10
 )
 @click.option("--reverse", is_flag=True, help="Reverse the sort order.")
 @records_option
+@central_option
 @json_option
 def history(
-    *, parent: str | None, near: Path | None, records: Path | None, as_json: bool, **options: Any
+    *,
+    parent: str | None,
+    near: Path | None,
+    records: Path | None,
+    central: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """List past experiments, the newest first, with their verdicts and the effect of their best arm.
 
@@ -79,8 +94,14 @@ def history(
     if near is not None and (options["runs"] or options["sort"] or options["reverse"]):
         raise click.UsageError("--near lists experiments, the nearest first: no --runs, --sort, --reverse.")
     given = _question_from(**options, most=LIMIT if near is None else LIMIT_NEAR)
-    lab, question = lab_of(records), Question(**given)
-    found = find_history(lab, question, parent=parent, near=near)
+    question = Question(**given)
+
+    def find(question: Question, parent: str | None = None, near: Path | None = None) -> History:
+        if central:
+            return _ask_server(central_store(records), question, parent, near)
+        return find_history(lab_of(records), question, parent=parent, near=near)
+
+    found = find(question, parent, near)
     if as_json:
         print_json(result_tree(found))
     elif found.total or found.evaluations:
@@ -88,7 +109,41 @@ def history(
 
         echo(for_terminal(history_lines(found)))
     else:
-        _print_none(found, find_history(lab, Question(runs=question.runs, limit=0)).total, runs=question.runs)
+        _print_none(found, find(Question(runs=question.runs, limit=1)).total, runs=question.runs)
+
+
+def _ask_server(store: CentralStore, question: Question, parent: str | None, near: Path | None) -> History:
+    """What a team's server answers, which lists so many at most."""
+    from evsys_record import History
+
+    given = {
+        "status": question.statuses,
+        "outcome": question.outcomes,
+        "tag": question.tags,
+        "algorithm": question.algorithms,
+        "model": question.models,
+        "since": question.since,
+        "text": question.words,
+        "parent": parent,
+        "runs": question.runs,
+        "limit": question.limit or 0,
+        "sort": question.sort,
+        "reverse": question.reverse,
+    }
+    if near is None:
+        found = store.ask(History, "history", given)
+    else:
+        from evsys_runtime.config.validate import load_experiment
+        from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
+        from evsys_runtime.experiment.state.resolved_tree import planned_leaves
+
+        plan = load_experiment(near, records=False)
+        refuse_secrets(plan)
+        found = store.ask(History, "near", body={**given, "arms": planned_leaves(plan)})
+    listed = max(len(each) for each in (found.experiments, found.runs, found.near))
+    if question.limit is None and listed < found.total:
+        echo(f"the server lists the first {listed} of {found.total}", err=True)
+    return found
 
 
 def _question_from(

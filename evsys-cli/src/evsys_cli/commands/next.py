@@ -10,7 +10,14 @@ import click
 
 from evsys_cli.output import for_terminal
 from evsys_cli.records import lab_of
-from evsys_runtime import echo, json_option, print_json, records_option
+from evsys_runtime import (
+    central_option,
+    central_store,
+    echo,
+    json_option,
+    print_json,
+    records_option,
+)
 from evsys_runtime.commands import json_text
 
 if TYPE_CHECKING:
@@ -37,16 +44,24 @@ LIMIT = 10
     help="Print the experiment file of the N-th suggestion instead, as JSON (which is valid YAML).",
 )
 @records_option
+@central_option
 @json_option
-def next_steps(*, limit: int, place: int | None, records: Path | None, as_json: bool) -> None:
+def next_steps(*, limit: int, place: int | None, records: Path | None, central: bool, as_json: bool) -> None:
     """Suggest what to do next: winners to confirm, questions to settle, runs to finish, values to try; sorted by information per cost.
 
     Costs are estimated from similar past runs. `evsys next --config 1 > FILE` writes the file of the first suggestion, to be reviewed, edited and run.
     """
     from evsys_record import result_tree
-    from evsys_runtime.tools.reading import next_steps as find_next_steps
 
-    found = find_next_steps(lab_of(records), limit=None if place is not None else limit or None)
+    most = None if place is not None else limit or None
+    if central:
+        from evsys_runtime.experiment.insight.results import Next
+
+        found = central_store(records).ask(Next, "next", {"limit": most or 0})
+    else:
+        from evsys_runtime.tools.reading import next_steps as find_next_steps
+
+        found = find_next_steps(lab_of(records), limit=most)
     if place is not None:
         _print_file(found, place)
     elif as_json:

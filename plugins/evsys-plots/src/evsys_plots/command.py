@@ -8,6 +8,8 @@ import click
 
 from evsys_runtime import (
     CountedFromTheEnd,
+    central_option,
+    central_store,
     echo,
     experiment_names,
     json_option,
@@ -24,22 +26,30 @@ INCOMPLETE = 1
 @click.command(cls=CountedFromTheEnd)
 @click.argument("experiment", shell_complete=experiment_names)
 @records_option
+@central_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Output directory.  [default: `plots` in the experiment's folder]",
+    help="Output directory.  [default: `plots` in the experiment's folder; with --central `plots` here]",
 )
 @json_option
-def plot(*, experiment: str, records: Path | None, out: Path | None, as_json: bool) -> int:
+def plot(*, experiment: str, records: Path | None, central: bool, out: Path | None, as_json: bool) -> int:
     """Draw the plots of EXPERIMENT: learning curves, arms against the baseline, differences task by task, cost against score.
 
     EXPERIMENT is a folder, an ID or unique prefix, a unique name, `last`, or -2 for the second to last.
     It may still be running. If a plot can't be drawn, the others still are, and the exit code is 1.
     """
+    from tempfile import TemporaryDirectory
+
     from evsys_plots.draw import draw
 
-    drawn = draw(_folder_of(experiment, records), None if out is None else out.absolute())
+    if central:
+        with TemporaryDirectory(prefix="evsys-plot-") as folder:
+            fetched = central_store(records).fetch(experiment, Path(folder))
+            drawn = draw(fetched, (out or Path("plots")).absolute())
+    else:
+        drawn = draw(_folder_of(experiment, records), None if out is None else out.absolute())
     for problem in drawn.problems:
         echo(f"couldn't be drawn: {problem}", err=True)
     if as_json:

@@ -10,6 +10,7 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys_record.files import read_json
+from evsys_record.history import Question
 from evsys_record.past import History, PastEvaluation
 from evsys_record.questions import ScoredEntry, scored_entries
 
@@ -42,18 +43,19 @@ def evaluations_on_record(folder: Path) -> Iterator[EvaluationOnRecord]:
             continue
 
 
-def with_evaluations(found: History, experiments: Path, *, since: str | None, limit: int | None) -> History:
-    """A history with the evaluations of the project, the newest first.
+def with_evaluations(found: History, experiments: Path, question: Question) -> History:
+    """A history with the evaluations of the project, the newest first, if the question asks for no certain experiments.
 
     Args:
         found: the history.
         experiments: the folder of the project's experiments.
-        since: a moment that `moment_of` made.
-        limit: the listed most; None lists all.
+        question: that the history answers.
     """
+    if question != Question(limit=question.limit, since=question.since):
+        return found
     past = (each.past for each in evaluations_on_record(evaluations_beside(experiments)))
-    listed = [each for each in past if since is None or each.moment >= since]
-    return attrs.evolve(found, evaluations=tuple(listed[:limit]))
+    listed = [each for each in past if question.since is None or each.moment >= question.since]
+    return attrs.evolve(found, evaluations=tuple(listed[: question.limit]))
 
 
 def _evaluation(evaluation_id: str, facts: Mapping[str, Any]) -> EvaluationOnRecord:

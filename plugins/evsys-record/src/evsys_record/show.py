@@ -17,7 +17,10 @@ from evsys_record.past import PastExperiment, PastRun, RecordFile, Scored, Shown
 from evsys_record.result_trees import read_file_as
 from evsys_record.run_record import RunRecord
 
-__all__ = ["compact", "show_experiment"]
+__all__ = ["LEFT_OUT", "compact", "show_experiment"]
+
+LEFT_OUT = "left_out.json"
+"""In a copy of a record: the bytes of each file, or folder with a `/` at its end, that stayed where it was written."""
 
 
 def show_experiment(index: Index, experiment_id: str, run: str | None = None) -> Shown:
@@ -36,6 +39,7 @@ def show_experiment(index: Index, experiment_id: str, run: str | None = None) ->
         wanted = (of_folder or [run_called(run, [each.run_id for each in runs], experiment_id)])[0]
         runs = tuple(each for each in runs if each.run_id == wanted)
     folder = index.experiments / experiment_id
+    listing = _Listing(folder)
     return Shown(
         directory=str(folder),
         experiment=past,
@@ -43,8 +47,8 @@ def show_experiment(index: Index, experiment_id: str, run: str | None = None) ->
         superseded=tuple(_earlier_conclusions(past, folder)),
         ancestors=tuple(_ancestors(index, past)),
         children=tuple(_children(index, experiment_id)),
-        runs=tuple(_run(folder, each, files=run is not None) for each in runs),
-        files=tuple(_files(folder)),
+        runs=tuple(_run(folder, each, listing if run is not None else None) for each in runs),
+        files=tuple(listing.files(folder)),
     )
 
 
@@ -73,7 +77,7 @@ def _earlier_conclusions(past: PastExperiment, folder: Path) -> Iterator[Superse
         yield Superseded(file=name, verdict=tree.get("verdict"), reason=str(tree.get("reason") or ""))
 
 
-def _run(folder: Path, past: PastRun, *, files: bool) -> ShownRun:
+def _run(folder: Path, past: PastRun, listing: _Listing | None) -> ShownRun:
     if past.folder is None or past.problem is not None:
         return ShownRun(past=past)
     record = RunRecord(folder / "runs" / past.folder)
@@ -85,7 +89,7 @@ def _run(folder: Path, past: PastRun, *, files: bool) -> ShownRun:
         past=past,
         attempts=record.attempts,
         scores=() if result is None else tuple(_scores(result)),
-        files=tuple(_files(record.directory)) if files else (),
+        files=() if listing is None else tuple(listing.files(record.directory)),
         result=result,
     )
 
@@ -131,15 +135,33 @@ def _children(index: Index, experiment_id: str) -> Iterator[str]:
     return (folder for (folder,) in index.rows(query, (experiment_id,)))
 
 
-def _files(folder: Path) -> Iterator[RecordFile]:
-    """The files directly in a folder, by name; for a folder in it, the bytes of everything below."""
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
-            continue
-        if path.is_dir():
-            yield RecordFile(path=f"{path.name}/", bytes=_bytes_below(path))
-        else:
-            yield RecordFile(path=path.name, bytes=path.lstat().st_size)
+class _Listing:
+    """The files of a record, with those that stayed elsewhere."""
+
+    def __init__(self, experiment: Path) -> None:
+        self._experiment = experiment
+        path = experiment / LEFT_OUT
+        found = read_json(path).get("bytes") if path.exists() else None
+        listed = found.items() if isinstance(found, dict) else ()
+        self._elsewhere = {name: size for name, size in listed if isinstance(size, int)}
+
+    def files(self, folder: Path) -> Iterator[RecordFile]:
+        """The files directly in a folder, by name; for a folder in it, the bytes of everything below."""
+        prefix = "" if folder == self._experiment else f"{folder.relative_to(self._experiment).as_posix()}/"
+        sizes: dict[str, int] = {}
+        for path in folder.iterdir():
+            if path.name.startswith(".") or (not prefix and path.name == LEFT_OUT):
+                continue
+            if path.is_dir():
+                sizes[f"{path.name}/"] = _bytes_below(path)
+            else:
+                sizes[path.name] = path.lstat().st_size
+        for name, size in self._elsewhere.items():
+            if name.startswith(prefix):
+                first, slash, _ = name.removeprefix(prefix).partition("/")
+                sizes[first + slash] = sizes.get(first + slash, 0) + size
+        for name in sorted(sizes, key=lambda name: name.rstrip("/")):
+            yield RecordFile(path=name, bytes=sizes[name])
 
 
 def _bytes_below(folder: Path) -> int:

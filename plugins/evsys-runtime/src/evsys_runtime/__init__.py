@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from evsys_runtime.accounting.prices import load_prices
     from evsys_runtime.audit.auditing import audit_experiment
     from evsys_runtime.background import in_background
+    from evsys_runtime.central import CentralStore, central_store
     from evsys_runtime.command_records import (
         CountedFromTheEnd,
+        central_option,
         experiment_names,
         records_folder,
         records_option,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from evsys_runtime.evaluation.scheduling import Job, jobs_of, scheduled
     from evsys_runtime.experiment.result_schemas import RESULTS, result_schema
     from evsys_runtime.losses import BUILTIN_LOSSES, PolicyObjective, compute_loss, loss, stop_gradient
+    from evsys_runtime.proxies import proxy_of
     from evsys_runtime.rendering.chat import ChatTemplateRenderer
     from evsys_runtime.rendering.resolve import load_renderer
     from evsys_runtime.rendering.tokenizers import ByteTokenizer, load_tokenizer
@@ -56,6 +59,7 @@ __all__ = [
     "BaseAlgorithm",
     "BenchmarkConfig",
     "ByteTokenizer",
+    "CentralStore",
     "ChatTemplateRenderer",
     "CountedFromTheEnd",
     "Evaluator",
@@ -73,6 +77,8 @@ __all__ = [
     "Workspace",
     "audit_experiment",
     "bind_benchmark",
+    "central_option",
+    "central_store",
     "chat_server",
     "compute_loss",
     "current_scope",
@@ -88,6 +94,7 @@ __all__ = [
     "loss",
     "parse_row",
     "print_json",
+    "proxy_of",
     "records_folder",
     "records_option",
     "result_schema",
@@ -109,7 +116,10 @@ _HOME = {
     "load_prices": ".accounting.prices",
     "audit_experiment": ".audit.auditing",
     "in_background": ".background",
+    "CentralStore": ".central",
+    "central_store": ".central",
     "CountedFromTheEnd": ".command_records",
+    "central_option": ".command_records",
     "experiment_names": ".command_records",
     "records_folder": ".command_records",
     "records_option": ".command_records",
@@ -136,6 +146,7 @@ _HOME = {
     "compute_loss": ".losses",
     "loss": ".losses",
     "stop_gradient": ".losses",
+    "proxy_of": ".proxies",
     "ChatTemplateRenderer": ".rendering.chat",
     "load_renderer": ".rendering.resolve",
     "ByteTokenizer": ".rendering.tokenizers",

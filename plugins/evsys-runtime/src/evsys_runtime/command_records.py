@@ -11,6 +11,7 @@ import click
 
 __all__ = [
     "CountedFromTheEnd",
+    "central_option",
     "experiment_names",
     "project_folder",
     "records_folder",
@@ -27,6 +28,13 @@ records_option = click.option(
     help="Project or output_dir to read.  [default: the project of the current folder]",
 )
 """Gives a command the option `--records`, and its function the argument `records`."""
+
+central_option = click.option(
+    "--central",
+    is_flag=True,
+    help="Answer from the team's server in EVSYS_API_URL: all projects that the key in EVSYS_API_KEY may read.",
+)
+"""Gives a command the option `--central`, and its function the argument `central`; `central_store` gives the server."""
 
 
 def project_folder() -> Path:

@@ -13,6 +13,7 @@ from aiohttp import web
 from evsys.errors import ConfigError, EvsysError
 from evsys_dashboard.api import (
     administration,
+    commands,
     comparison,
     control,
     data,
@@ -23,7 +24,7 @@ from evsys_dashboard.api import (
     stream,
 )
 from evsys_dashboard.api.access import KeyGate, LocalGate
-from evsys_dashboard.api.endpoints import Call, Endpoint, read_query
+from evsys_dashboard.api.endpoints import EVERY, Call, Endpoint, read_query
 from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.api.openapi import openapi
 from evsys_dashboard.api.service import Service
@@ -34,9 +35,6 @@ from evsys_runtime.serving.bodies import BodyError, read_bytes
 __all__ = ["PREFIX", "all_endpoints", "application"]
 
 PREFIX = "/api/v1"
-
-_MOST_BODY = 1 << 16
-"""Bytes of a JSON body."""
 
 _LONG = 1024
 """Bytes of an answer from which on it is compressed."""
@@ -63,6 +61,7 @@ def all_endpoints() -> list[Endpoint]:
             comparison,
             control,
             memory,
+            commands,
             stream,
             records,
             data,
@@ -101,7 +100,8 @@ def _handler(endpoint: Endpoint, service: Service, gate: LocalGate | KeyGate) ->
         access = await gate.access(request, required=endpoint.scope is not None)
         if service.keys is not None:
             service.rates.count(access.name or request.remote or "unknown")
-        if not access.may(endpoint.scope, request.match_info.get("project")):
+        project = request.match_info.get("project")
+        if not access.may(endpoint.scope, None if endpoint.across and project == EVERY else project):
             raise RefusedError(403, f"the key doesn't grant {endpoint.scope!r} here")
         arguments: dict[str, Any] = {}
         if endpoint.query is not None:
@@ -109,7 +109,7 @@ def _handler(endpoint: Endpoint, service: Service, gate: LocalGate | KeyGate) ->
         elif request.query:
             raise RefusedError(400, f"unknown parameter {next(iter(request.query))!r}")
         if endpoint.body is not None:
-            arguments["body"] = await _body(request, endpoint.body)
+            arguments["body"] = await _body(request, endpoint.body, endpoint.most_body)
         answer = await endpoint.function(Call(request=request, service=service, access=access), **arguments)
         if isinstance(answer, web.StreamResponse):
             return answer
@@ -127,12 +127,12 @@ def _handler(endpoint: Endpoint, service: Service, gate: LocalGate | KeyGate) ->
     return handle
 
 
-async def _body(request: web.Request, cls: type) -> Any:
+async def _body(request: web.Request, cls: type, most: int) -> Any:
     """The body of a request as an object."""
     if request.content_type != "application/json":
         raise RefusedError(415, "the body isn't JSON", hint="send it with Content-Type: application/json")
     try:
-        tree = json.loads(await read_bytes(request, _MOST_BODY))
+        tree = json.loads(await read_bytes(request, most))
     except BodyError as exc:
         raise RefusedError(exc.status, exc.message) from exc
     except (ValueError, RecursionError) as exc:

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from evsys_dashboard.api.access import Access
     from evsys_dashboard.api.service import Service
 
-__all__ = ["Call", "Endpoint", "Endpoints", "Scope", "limit", "read_query"]
+__all__ = ["EVERY", "Call", "Endpoint", "Endpoints", "Scope", "limit", "read_query"]
+
+EVERY = "-"
+"""The project in an address that stands for all projects that the key may read."""
+
+MOST_BODY = 1 << 16
+"""Bytes of a JSON body, unless an endpoint takes more."""
 
 type Scope = Literal["read", "write", "test", "admin"]
 type Method = Literal["GET", "POST", "DELETE"]
@@ -45,7 +51,10 @@ class Call:
 
 @attrs.frozen(kw_only=True)
 class Endpoint:
-    """One of them. `query`, `body` and `answer` are attrs classes; without an `answer` the function makes its own response."""
+    """One of them. `query`, `body` and `answer` are attrs classes; without an `answer` the function makes its own response.
+
+    `across`: the project may be `EVERY`. `most_body` bounds the bytes of the body.
+    """
 
     method: Method
     path: str
@@ -55,53 +64,53 @@ class Endpoint:
     query: type | None
     body: type | None
     answer: type | None
+    across: bool = False
+    most_body: int = MOST_BODY
 
 
 class Endpoints:
     """A list of endpoints, which grows by its decorators `get`, `post` and `delete`."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[Method, str, Scope | None, Callable[..., Awaitable[Any]]]] = []
+        self._found: list[Endpoint] = []
 
-    def get(self, path: str, *, scope: Scope | None = "read") -> Callable[[Any], Any]:
+    def get(self, path: str, *, scope: Scope | None = "read", across: bool = False) -> Callable[[Any], Any]:
         """Answer GET requests."""
-        return self._add("GET", path, scope)
+        return self._add("GET", path, scope, across=across)
 
-    def post(self, path: str, *, scope: Scope | None) -> Callable[[Any], Any]:
+    def post(
+        self, path: str, *, scope: Scope | None, across: bool = False, most_body: int = MOST_BODY
+    ) -> Callable[[Any], Any]:
         """Answer POST requests."""
-        return self._add("POST", path, scope)
+        return self._add("POST", path, scope, across=across, most_body=most_body)
 
     def delete(self, path: str, *, scope: Scope | None) -> Callable[[Any], Any]:
         """Answer DELETE requests."""
         return self._add("DELETE", path, scope)
 
-    def _add(self, method: Method, path: str, scope: Scope | None) -> Callable[[Any], Any]:
+    def _add(self, method: Method, path: str, scope: Scope | None, **limits: Any) -> Callable[[Any], Any]:
         def add(function: Any) -> Any:
-            self._found.append((method, path, scope, function))
+            hints = typing.get_type_hints(function, localns={"web": _Web})
+            answer = hints.get("return")
+            found = Endpoint(
+                method=method,
+                path=path,
+                scope=scope,
+                function=function,
+                summary=(inspect.getdoc(function) or "").partition("\n")[0],
+                query=hints.get("query"),
+                body=hints.get("body"),
+                answer=answer if attrs.has(answer) else None,  # type: ignore[arg-type]  # any class may be asked
+                **limits,
+            )
+            self._found.append(found)
             return function
 
         return add
 
     def all(self) -> list[Endpoint]:
         """Each of them, as its annotations describe it."""
-        return [_endpoint_of(*found) for found in self._found]
-
-
-def _endpoint_of(
-    method: Method, path: str, scope: Scope | None, function: Callable[..., Awaitable[Any]]
-) -> Endpoint:
-    hints = typing.get_type_hints(function, localns={"web": _Web})
-    answer = hints.get("return")
-    return Endpoint(
-        method=method,
-        path=path,
-        scope=scope,
-        function=function,
-        summary=(inspect.getdoc(function) or "").partition("\n")[0],
-        query=hints.get("query"),
-        body=hints.get("body"),
-        answer=answer if attrs.has(answer) else None,  # type: ignore[arg-type]  # any class may be asked
-    )
+        return list(self._found)
 
 
 class _Web:

@@ -23,7 +23,16 @@ from evsys_runtime.serving.keys import WrongKeys
 if TYPE_CHECKING:
     from evsys.protocols import Log
 
-__all__ = ["Changes", "Service", "Shared", "experiment_row", "project_version", "run_row", "shown_version"]
+__all__ = [
+    "Changes",
+    "Service",
+    "Shared",
+    "experiment_row",
+    "project_version",
+    "read_projects",
+    "run_row",
+    "shown_version",
+]
 
 
 class Changes:
@@ -155,6 +164,11 @@ def project_version(connection: sa.Connection, name: str) -> int:
     if found is None:
         raise RefusedError(404, f"no project is called {name!r}")
     return found
+
+
+def read_projects(connection: sa.Connection) -> list[str]:
+    """The names of all projects."""
+    return list(connection.execute(sa.select(project.c.name).order_by(project.c.name)).scalars())
 
 
 def experiment_row(connection: sa.Connection, project_name: str, name: str) -> Any:

@@ -113,10 +113,10 @@ def refuse_odd_project(name: str) -> None:
     Raises:
         ConfigError: it can't.
     """
-    if not _is_name(name):
+    if name == "-" or not _is_name(name):  # `-` stands for all projects
         raise ConfigError(
             f"invalid project name {name!r}",
-            hint=f"at most {_LONGEST_PART} bytes, without `/`, `\\`, `:` and control characters, and not beginning with `.`",
+            hint=f"at most {_LONGEST_PART} bytes, without `/`, `\\`, `:` and control characters, not `-`, and not beginning with `.`",
         )
 
 

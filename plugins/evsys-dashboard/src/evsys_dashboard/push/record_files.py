@@ -12,7 +12,8 @@ import attrs
 
 from evsys.errors import StoreError
 from evsys_dashboard.ingest.pieces import MOST_PIECES, Held, Piece, digest_of, is_lines
-from evsys_record.files import open_to_read, storing
+from evsys_record.files import FORMAT, open_to_read, storing
+from evsys_record.show import LEFT_OUT
 
 __all__ = ["LARGEST_WHOLE", "RecordFiles"]
 
@@ -50,6 +51,7 @@ class RecordFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._sent: dict[str, _Sent] = {}
+        self._listed = False
         self.too_large: set[str] = set()
         self.linked: set[str] = set()
 
@@ -79,6 +81,7 @@ class RecordFiles:
     def forget(self) -> None:
         """The other side may have anything."""
         self._sent.clear()
+        self._listed = False
 
     def pieces(self, most: int) -> Iterator[Piece]:
         """Pieces that the other side lacks, up to about `most` bytes; nothing once it has all.
@@ -89,7 +92,7 @@ class RecordFiles:
         left, number = most, 0
         found = dict(self._files())
         for name, sent in self._sent.items():
-            if sent.digest and name not in found and not is_lines(name):
+            if sent.digest and name not in found and not is_lines(name) and name != LEFT_OUT:
                 if number == MOST_PIECES:
                     return
                 sent.size, sent.digest, sent.mark = 0, "", None
@@ -102,7 +105,35 @@ class RecordFiles:
             if piece is not None:
                 left -= len(piece.data) + len(json.dumps(name))
                 number += 1
+                self._listed &= name != _FIRST[0]
                 yield piece
+        if not self._listed and LEFT_OUT not in found:
+            self._listed = True
+            data = json.dumps({"format": FORMAT, "bytes": self._sizes_left_out()}).encode()
+            sent = self._sent.setdefault(LEFT_OUT, _Sent())
+            digest = digest_of(LEFT_OUT, data)
+            if digest != sent.digest:
+                sent.size, sent.digest = len(data), digest
+                yield Piece(file=LEFT_OUT, data=data)
+
+    def _sizes_left_out(self) -> dict[str, int]:
+        """The bytes of each file and folder that stays here."""
+        folders = (
+            path
+            for name in sorted(_LEFT_OUT)
+            for path in self.directory.glob(f"runs/*/{name}")
+            if path.is_dir() and not path.is_symlink()
+        )
+        with storing(self.directory, "list"):
+            sizes = {
+                f"{path.relative_to(self.directory).as_posix()}/": sum(
+                    (where / file).lstat().st_size for where, _, files in path.walk() for file in files
+                )
+                for path in folders
+            }
+            for file in self.too_large | self.linked:
+                sizes[file] = (self.directory / file).lstat().st_size
+        return sizes
 
     def _files(self) -> Iterator[tuple[str, Path]]:
         first = [name for name in _FIRST if (self.directory / name).is_file()]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -14,9 +17,15 @@ from evsys_dashboard.ingest.pieces import is_lines, refuse_odd_project
 from evsys_dashboard.store.database import Database
 from evsys_dashboard.store.tables import experiment, file, piece, project
 from evsys_record import make_directory, write_atomic
+from evsys_record.encoding import encode_record
+from evsys_record.experiment_record import RUNNING
 from evsys_record.files import storing
+from evsys_record.lock import LEASE_SECONDS, Holder
 
 __all__ = ["HeldRecords", "LocalRecords", "Records"]
+
+SILENT_SECONDS = 3600.0
+"""How long a running experiment may send nothing."""
 
 _WRITTEN = ".held.json"
 _AT_ONCE = 64
@@ -27,6 +36,9 @@ class Records(Protocol):
 
     def experiments(self, project_name: str) -> Path:
         """The folder of all experiments of a project, as far as they were asked for."""
+
+    def across(self, project_names: Sequence[str]) -> Path:
+        """One folder with the experiments of several projects. Of those with one name, all but the first are `NAME@PROJECT`."""
 
     def experiment(self, project_name: str, name: str) -> Path:
         """The folder of one experiment, byte for byte as it was taken in."""
@@ -46,6 +58,10 @@ class LocalRecords:
         """The folder itself."""
         return self._directory
 
+    def across(self, project_names: Sequence[str]) -> Path:
+        """The folder itself: there is one project."""
+        return self._directory
+
     def experiment(self, project_name: str, name: str) -> Path:
         """The experiment's own folder."""
         return self._directory / name
@@ -54,29 +70,93 @@ class LocalRecords:
 class HeldRecords:
     """Records held in the database, written to folders when they are read. The folders may be removed at any time.
 
+    An experiment that came in as running counts as such until nothing has come for `silent_seconds`; then it is taken for crashed.
+
     Args:
         database: that holds them.
         directory: where the folders are.
+        silent_seconds: longest silence of a running experiment.
     """
 
-    def __init__(self, database: Database, directory: Path) -> None:
+    def __init__(
+        self, database: Database, directory: Path, *, silent_seconds: float = SILENT_SECONDS
+    ) -> None:
         self._database = database
         self._directory = directory
+        self._silent_seconds = silent_seconds
         self._locks: dict[Path, Lock] = {}
         self._lock = Lock()
+        self._written: dict[str, dict[str, int]] = {}
 
     def experiments(self, project_name: str) -> Path:
         """The folder of a project's experiments, each brought up to date."""
         query = (
-            sa.select(experiment.c.name)
+            sa.select(experiment.c.name, experiment.c.version, experiment.c.seen, experiment.c.status)
             .join(project, project.c.id == experiment.c.project_id)
             .where(project.c.name == project_name)
         )
         with self._database.reading() as connection:
-            names = connection.execute(query).scalars().all()
-        for name in names:
-            self.experiment(project_name, name)
-        return make_directory(self._project(project_name))
+            found = connection.execute(query).all()
+        folder = make_directory(self._project(project_name))
+        with storing(folder, "list"):
+            there = {path.name for path in folder.iterdir()}
+        written = self._written.setdefault(project_name, {})
+        for name, version, seen, status in found:
+            if name not in there or written.get(name) != version:
+                self.experiment(project_name, name)
+                written[name] = version
+            if status == RUNNING:
+                self._hold(folder / name, seen)
+        return folder
+
+    def across(self, project_names: Sequence[str]) -> Path:
+        """A folder with links to the experiments of several projects. A record sent to two of them is there once."""
+        if len(project_names) == 1:
+            return self.experiments(project_names[0])
+        wanted = self._merged(project_names)
+        digest = hashlib.sha256("\0".join(project_names).encode()).hexdigest()[:16]
+        folder = make_directory(self._directory / ".across" / digest / ".evsys" / "experiments")
+        with self._lock, storing(folder):
+            for path in folder.iterdir():
+                if wanted.get(path.name) != path.readlink():
+                    path.unlink()
+            for name, place in wanted.items():
+                if not (folder / name).is_symlink():
+                    (folder / name).symlink_to(place, target_is_directory=True)
+        return folder
+
+    def _merged(self, project_names: Sequence[str]) -> dict[str, Path]:
+        """The folders of all experiments of some projects, by distinct names."""
+        owners: dict[str, list[Path]] = {}
+        for owner in project_names:
+            for path in self.experiments(owner).iterdir():
+                if path.is_dir() and not path.name.startswith("."):
+                    owners.setdefault(path.name, []).append(path)
+        wanted: dict[str, Path] = {}
+        for name, places in owners.items():
+            wanted[name] = places[0]
+            for place in places[1:]:
+                if _digests(place) != _digests(places[0]):
+                    wanted[f"{name}@{self._owner(place)}"] = place
+        return wanted
+
+    def owner(self, experiments: Path, name: str) -> str:
+        """The project of an experiment in a folder that `experiments` or `across` gave."""
+        path = experiments / name
+        return self._owner(path.readlink() if path.is_symlink() else path)
+
+    def _owner(self, path: Path) -> str:
+        return path.relative_to(self._directory).parts[0]
+
+    def _hold(self, folder: Path, seen: float) -> None:
+        """Let readers of a record see it as held by a process of another machine, until it has been silent for too long."""
+        path = folder / ".lease"
+        with storing(path):
+            if not path.exists():
+                sender = Holder(pid=0, host="the sender's machine", since="", boot="unknown")
+                write_atomic(path, encode_record(sender))
+            until = seen + self._silent_seconds - LEASE_SECONDS
+            os.utime(path, (until, until))
 
     def _project(self, project_name: str) -> Path:
         refuse_odd_project(project_name)
@@ -96,7 +176,7 @@ class HeldRecords:
             )
             found = connection.execute(query).mappings().all()
             written = _previous_parts(folder)
-            current = {row["path"]: [row["generation"], row["size"]] for row in found}
+            current = {row["path"]: [row["generation"], row["size"], row["digest"]] for row in found}
             if current != written:
                 make_directory(folder)
                 for row in found:
@@ -106,8 +186,13 @@ class HeldRecords:
         return folder
 
 
-def _previous_parts(folder: Path) -> dict[str, list[int]]:
-    """The generation and size of each file as written before; nothing if unknown."""
+def _digests(folder: Path) -> dict[str, str]:
+    """The digest of each file of a record as written before."""
+    return {path: part[-1] for path, part in _previous_parts(folder).items() if part[-1]}
+
+
+def _previous_parts(folder: Path) -> dict[str, list[Any]]:
+    """The generation, size and digest of each file as written before; nothing if unknown."""
     try:
         with storing(folder / _WRITTEN, "read"):
             found = json.loads((folder / _WRITTEN).read_bytes()) if (folder / _WRITTEN).exists() else {}
@@ -117,7 +202,7 @@ def _previous_parts(folder: Path) -> dict[str, list[int]]:
 
 
 def _bring_up_to_date(
-    connection: sa.Connection, folder: Path, row: sa.RowMapping, written: list[int] | None
+    connection: sa.Connection, folder: Path, row: sa.RowMapping, written: list[Any] | None
 ) -> None:
     path = folder / row["path"]
     make_directory(path.parent)

@@ -28,6 +28,7 @@ from evsys_runtime.experiment.insight.similar_configs import similar_experiments
 from evsys_runtime.experiment.insight.text_budget import fit
 from evsys_runtime.experiment.insight.why import explain as explain_outcome
 from evsys_runtime.experiment.state.plan_secrets import refuse_secrets
+from evsys_runtime.experiment.state.resolved_tree import planned_leaves
 from evsys_runtime.tools.lab import Lab
 
 if TYPE_CHECKING:
@@ -67,19 +68,17 @@ def history(lab: Lab, question: Question, *, parent: str | None = None, near: Pa
     Raises:
         ConfigError: no experiment is called `parent`, or the file isn't valid.
     """
-    plan = None
+    planned = None
     if near is not None:
         plan = load_experiment(near, records=False)
         refuse_secrets(plan)
+        planned = planned_leaves(plan)
     with lab.index() as index:
         if parent is not None:
             question = attrs.evolve(question, parent=experiment_called(parent, index))
-        if plan is not None:
-            return similar_experiments(plan, index, question)
-        found = ask(index, question)
-        if question == Question(limit=question.limit, since=question.since):
-            found = with_evaluations(found, index.experiments, since=question.since, limit=question.limit)
-        return found
+        if planned is not None:
+            return similar_experiments(planned, index, question)
+        return with_evaluations(ask(index, question), index.experiments, question)
 
 
 @attrs.frozen(kw_only=True)

@@ -5,7 +5,6 @@ reported.
 from __future__ import annotations
 
 import asyncio
-import base64
 import datetime as dt
 import io
 import json
@@ -15,11 +14,12 @@ from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import attrs
 
 from evsys.errors import BackendError
+from evsys_runtime import proxy_of
 from evsys_runtime.accounting.breaker import Breaker
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.accounting.limiter import Limiter, Slot
@@ -215,7 +215,7 @@ class Service:
     ) -> Mapping[str, Any] | _Fault:
         import aiohttp
 
-        proxy, proxy_headers = _proxy_of(self._url)
+        proxy, credentials = proxy_of(self._url)
         try:
             # A stream, since aiohttp warns of long bodies that are bytes.
             async with session.post(
@@ -223,7 +223,7 @@ class Service:
                 data=io.BytesIO(raw),
                 allow_redirects=False,
                 proxy=proxy,
-                proxy_headers=proxy_headers,
+                proxy_headers=None if credentials is None else {"Authorization": credentials},
             ) as response:
                 body = await _bounded(response, most)
                 if body is None:
@@ -334,26 +334,6 @@ async def _bounded(response: aiohttp.ClientResponse, most: int) -> bytes | None:
             return None
         parts.append(part)
     return b"".join(parts)
-
-
-def _proxy_of(url: str) -> tuple[str | None, dict[str, str] | None]:
-    """The proxy for an address by `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, and the header with its credentials.
-
-    aiohttp's own `trust_env` also reads `.netrc`, whose password would replace the key.
-    """
-    from urllib.request import getproxies, proxy_bypass
-
-    parts = urlsplit(url)
-    proxies = getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return None, None
-    address = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    headers = None
-    if address.username is not None:
-        credentials = f"{unquote(address.username)}:{unquote(address.password or '')}"
-        headers = {"Authorization": "Basic " + base64.b64encode(credentials.encode()).decode()}
-    return urlunsplit(address._replace(netloc=address.netloc.rpartition("@")[2])), headers
 
 
 def _as_os(exc: Exception) -> OSError:

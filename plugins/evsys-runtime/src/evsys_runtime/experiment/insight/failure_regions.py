@@ -32,10 +32,10 @@ def failure_warnings(plan: Plan, index: Index) -> tuple[str, ...]:
     if not _anything_failed(index):
         return ()
     from evsys_runtime.experiment.state.resolved_tree import (
-        resolved_runs,  # half of the runtime, for what is asked seldom
+        planned_leaves,  # half of the runtime, for what is asked seldom
     )
 
-    planned = {name: short_leaves(run) for name, run in resolved_runs(plan).items()}
+    planned = planned_leaves(plan)
     on_record = ArmsOnRecord.from_index(index)
     known = FailureRegions.from_classes(failure_classes(index, on_record))
     warnings = [*known.arms(planned), *known.search_warnings(plan)]

@@ -13,11 +13,8 @@ from evsys_record.differing import differences
 from evsys_record.history import Around, around, find_experiments, past_experiment, runs_of
 from evsys_record.index import Index
 from evsys_record.index_tables import full_text
-from evsys_record.leaves import short_leaves
 from evsys_record.past import NearArm
-from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord, distance
-from evsys_runtime.experiment.state.resolved_tree import resolved_runs
 
 __all__ = ["similar_experiments"]
 
@@ -59,27 +56,29 @@ class _Match:
     numbers: frozenset[int] = attrs.field(order=False)
 
 
-def similar_experiments(plan: Plan, index: Index, question: Question) -> History:
-    """The experiments with an arm like one of a plan, the nearest first, of equals the newest.
+def similar_experiments(
+    planned: Mapping[str, Mapping[str, str]], index: Index, question: Question
+) -> History:
+    """The experiments with an arm like one of some, the nearest first, of equals the newest.
 
     Those that train the same model on the same data by the same algorithm come first; those that have none of these
     in common are left out.
 
     Args:
-        plan: a valid plan. Its rows aren't read: data are the same where the config names them alike.
+        planned: the arms by name, as `planned_leaves` has those of a plan. No rows are read: data are the same where configs name them alike.
         index: of the experiments on record, as of now.
         question: which experiments may be listed, and how many; its order doesn't count.
 
     Raises:
-        ConfigError: the plan has no arms yet, since a search finds them.
+        ConfigError: there are no arms, since a search is yet to find them.
     """
-    if not plan.arms:
+    if not planned:
         raise ConfigError(
             "the arms of this file are found by a search, so there are none yet to look for others like them",
             hint="ask with a file of one run, such as the base_run",
         )
     on_record = ArmsOnRecord.from_index(index)
-    owns = [_own(name, short_leaves(run), on_record) for name, run in resolved_runs(plan).items()]
+    owns = [_own(name, leaves, on_record) for name, leaves in planned.items()]
     parts = {
         part: frozenset(number for number, (path, _) in on_record.leaves.items() if path in keys)
         for part, keys in _PARTS.items()
@@ -138,7 +137,7 @@ def _distance(own: _Own, numbers: frozenset[int], parts: Mapping[str, frozenset[
     same = tuple(part for part, of_part in parts.items() if own.parts[part] == numbers & of_part)
     return _Match(
         unlike=len(_PARTS) - len(same),
-        distance=absent + sum(map(own.weights.__getitem__, other)),
+        distance=float(absent) + sum(map(own.weights.__getitem__, other)),
         same=same,
         arm="",
         own=own,

@@ -11,6 +11,7 @@ import attrs
 from evsys.errors import PluginNotFoundError, StoreError
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.files import read_json
+from evsys_record.leaves import short_leaves
 from evsys_runtime.collection_pause import collection_paused
 from evsys_runtime.config.harness import harness_of
 from evsys_runtime.config.model import BenchmarkConfig
@@ -23,6 +24,7 @@ from evsys_runtime.experiment.state.seeds import Seeds, seeds_of
 __all__ = [
     "ADJUSTABLE",
     "arms_by_id",
+    "planned_leaves",
     "recorded_resolution",
     "resolved_arms",
     "resolved_run",
@@ -81,6 +83,11 @@ def resolved_runs(plan: Plan, arms: Sequence[ArmConfig] | None = None) -> dict[s
         if arm.label not in runs:
             runs[arm.label] = resolved_run(plan.resolver, arm)
     return runs
+
+
+def planned_leaves(plan: Plan) -> dict[str, dict[str, str]]:
+    """The config of each arm as the index has those on record: its values by path, as JSON texts."""
+    return {name: short_leaves(run) for name, run in resolved_runs(plan).items()}
 
 
 def resolved_run(resolver: Resolver, arm: ArmConfig) -> dict[str, Any]:
