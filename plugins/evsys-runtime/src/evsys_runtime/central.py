@@ -321,27 +321,29 @@ def _exchange(
 ) -> _Response:
     with contextlib.closing(connection):
         connection.request("GET" if body is None else "POST", target, body=body, headers=dict(headers))
-        response = connection.getresponse()
-        packed = response.headers.get("Content-Encoding", "identity") != "identity"
-        unpacking = (
-            zlib.decompressobj(zlib.MAX_WBITS | 32) if packed else None
-        )  # gzip or zlib, as its head says
-        parts: list[bytes] = []
-        left = MOST_BYTES
-        while data := response.read1(_BLOCK):
-            part = data if unpacking is None else unpacking.decompress(data, left + 1)
-            left -= len(part)
-            if left < 0 or (unpacking is not None and unpacking.unconsumed_tail):
-                raise ValueError(f"its answer has more than {MOST_BYTES >> 20} MiB")
-            if time.monotonic() > until:
-                raise TimeoutError
-            parts.append(part)
-        if unpacking is not None and not unpacking.eof:
-            raise http.client.IncompleteRead(b"".join(parts[:1]))
-        if not packed and response.length:
-            raise http.client.IncompleteRead(b"", response.length)
-        kind = response.headers.get_content_type() if "Content-Type" in response.headers else ""
-        return _Response(response.status, kind, b"".join(parts), response.headers.get("Location"))
+        with contextlib.closing(connection.getresponse()) as response:
+            return _read(response, until)
+
+
+def _read(response: http.client.HTTPResponse, until: float) -> _Response:
+    packed = response.headers.get("Content-Encoding", "identity") != "identity"
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32) if packed else None  # gzip or zlib, as its head says
+    parts: list[bytes] = []
+    left = MOST_BYTES
+    while data := response.read1(_BLOCK):
+        part = data if unpacking is None else unpacking.decompress(data, left + 1)
+        left -= len(part)
+        if left < 0 or (unpacking is not None and unpacking.unconsumed_tail):
+            raise ValueError(f"its answer has more than {MOST_BYTES >> 20} MiB")
+        if time.monotonic() > until:
+            raise TimeoutError
+        parts.append(part)
+    if unpacking is not None and not unpacking.eof:
+        raise http.client.IncompleteRead(b"".join(parts[:1]))
+    if not packed and response.length:
+        raise http.client.IncompleteRead(b"", response.length)
+    kind = response.headers.get_content_type() if "Content-Type" in response.headers else ""
+    return _Response(response.status, kind, b"".join(parts), response.headers.get("Location"))
 
 
 def _tree_of(response: _Response) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from evsys_runtime.experiment.insight.arm_index import ArmsOnRecord
 from evsys_runtime.experiment.insight.similar_configs import similar_experiments
 from evsys_runtime.experiment.open_session import bound_benchmarks
 from evsys_runtime.experiment.state.options import Options
-from evsys_runtime.experiment.state.resolved_tree import resolved_runs, resolved_tree
+from evsys_runtime.experiment.state.resolved_tree import planned_leaves, resolved_runs, resolved_tree
 
 CONFIG = """version: 1
 name: trial
@@ -97,7 +97,7 @@ def put(experiments, number, arms, **facts):
 def asked(plan, experiments, **question):
     with Index(experiments) as index:
         index.refresh()
-        return similar_experiments(plan, index, Question(**question))
+        return similar_experiments(planned_leaves(plan), index, Question(**question))
 
 
 def test_the_nearest_comes_first_with_the_values_that_differ(plan, experiments):
