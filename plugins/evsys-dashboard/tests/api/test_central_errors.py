@@ -1,4 +1,4 @@
-"""What `--central` says when there is no server to ask, or another than expected."""
+"""Messages of `--central` if there is no server to ask, or one that answers otherwise than expected."""
 
 import gzip
 import json
