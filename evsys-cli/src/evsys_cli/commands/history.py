@@ -113,7 +113,7 @@ def history(
 
 
 def _ask_server(store: CentralStore, question: Question, parent: str | None, near: Path | None) -> History:
-    """What a team's server answers, which lists so many at most."""
+    """The answer of a team's server, which lists so many at most."""
     from evsys_record import History
 
     given = {

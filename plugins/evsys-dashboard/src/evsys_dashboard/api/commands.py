@@ -141,7 +141,7 @@ class RecordFileQuestion(RecordQuestion):
 
 @endpoints.get(f"{_MEMORY}/context", across=True)
 async def context(call: Call, query: ContextQuestion) -> web.StreamResponse:
-    """What is known from all experiments, as `evsys context --json` prints it."""
+    """The knowledge from all experiments, as `evsys context --json` prints it."""
 
     def answer(index: Index) -> Any:
         whole = context_of(index, project_of(index.experiments))

@@ -1,4 +1,4 @@
-"""Endpoint: what is known from a project's experiments, for the page."""
+"""Endpoint: the knowledge from a project's experiments, for the page."""
 
 from __future__ import annotations
 
