@@ -1,8 +1,10 @@
 """An agent that reruns, renames, edits and searches until it may claim something, where nothing is true: real experiments on the mock backend.
 
-The verifier tosses a coin whose chance belongs to the task, so that every model is as good as every other. Few sessions here, 200 with `-m slow`.
+The verifier tosses a coin whose chance belongs to the task, so that every model is as good as every other. Few sessions here, 200 with `-m slow`;
+`EVSYS_NULL_SESSIONS=50:100` chooses some of them, so that several processes can share the work.
 """
 
+import os
 import random
 import shutil
 import sys
@@ -137,8 +139,12 @@ def taken_back(result):
 @pytest.mark.parametrize(
     "sessions",
     [
-        pytest.param(2, id="few"),
-        pytest.param(200, id="many", marks=(pytest.mark.slow, pytest.mark.timeout(3600))),
+        pytest.param("0:2", id="few"),
+        pytest.param(
+            os.environ.get("EVSYS_NULL_SESSIONS", "0:200"),
+            id="many",
+            marks=(pytest.mark.slow, pytest.mark.timeout(7200)),
+        ),
     ],
 )
 def test_an_agent_that_insists_ends_with_a_supported_claim_in_at_most_5_of_100_sessions(
@@ -146,9 +152,12 @@ def test_an_agent_that_insists_ends_with_a_supported_claim_in_at_most_5_of_100_s
 ):
     monkeypatch.setenv("EVSYS_PLOTS", "off")
     project.code("coin", COIN)
-    wrong = 0
-    for session in range(sessions):
+    first, end = map(int, sessions.split(":"))
+    wrong = list[int]()
+    for session in range(first, end):
         shutil.rmtree(project.root / ".evsys", ignore_errors=True)
-        wrong += Agent(project, session, parts=1 + 3 * (session % 2)).supported()
-    sys.stdout.write(f"{wrong} of {sessions} sessions end with a supported claim\n")
-    assert wrong <= max(1, 0.05 * sessions)
+        if Agent(project, session, parts=1 + 3 * (session % 2)).supported():
+            wrong.append(session)
+        sys.stdout.write(f"{len(wrong)} of {session + 1 - first} sessions end with a supported claim: {wrong}\n")
+        sys.stdout.flush()
+    assert len(wrong) <= max(1, 0.05 * (end - first))
