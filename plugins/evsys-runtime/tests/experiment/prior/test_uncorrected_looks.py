@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -158,7 +159,28 @@ def test_a_checkpoint_scored_by_an_evaluation(project):
     marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 run scored without a look")
 
 
-def test_an_experiment_that_is_still_running_or_that_ends_with_a_look_is_none_of_them(project):
+def test_runs_of_experiments_that_are_held_after_their_scores(project):
+    """Several are held before they conclude, and only the best one is released."""
+    held, conclude = [], running.conclude_and_write
+
+    def begin_next():
+        experiment = project.experiment(metadata=METADATA, extra=f"\nbase_seed: {len(held)}\n")
+        return experiment.run() if len(held) < 3 else marked(experiment, "3 runs scored without a look")
+
+    def hold(*args, **options):
+        if len(held) < 3:
+            held.append(args[0])
+            with ThreadPoolExecutor(1) as other:
+                other.submit(begin_next).result()
+        return conclude(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "conclude_and_write", hold)
+        project.experiment(metadata=METADATA).run()
+    assert len(held) == 3
+
+
+def test_an_experiment_that_ends_with_a_look_is_none_of_them(project):
     project.experiment(metadata=METADATA).run()
     conclusion = project.experiment(metadata=METADATA, extra=AGAIN).run().conclusion
     assert (conclusion.looks.number, conclusion.looks.unasked) == (2, 0)

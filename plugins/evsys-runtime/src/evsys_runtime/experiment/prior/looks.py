@@ -17,7 +17,6 @@ from evsys_record import final_scoring
 from evsys_record.encoding import as_tree, now
 from evsys_record.files import read_json
 from evsys_record.hashing import digest
-from evsys_record.lock import ExperimentLock
 from evsys_record.look_ledger import LedgerLine, LookLedger, ScoredLine, ledger_path
 from evsys_record.looks import missing_from
 from evsys_record.past_files import set_aside
@@ -161,7 +160,7 @@ def _series(
         rebuilt=ledger.rebuilt is not None,
         similar=known.looks_like(question, apart_from=own),
         other_tasks=known.looks_on_other_tasks(question, apart_from=own),
-        unasked=ledger.seen_without_a_look(question, apart_from=[own, *_under_way(experiments, ledger)]),
+        unasked=ledger.seen_without_a_look(question, apart_from=[own]),
         repeated=ledger.scored_before(scores, apart_from=own),
         elsewhere=_looks_elsewhere(question, ledger, tell),
     )
@@ -210,12 +209,6 @@ def _says_something(rewards: Iterable[object]) -> bool:
     counts = Counter(map(str, rewards)).values()
     ways = math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)
     return ways >= -math.log(CHANCE)
-
-
-def _under_way(experiments: Path, ledger: LookLedger) -> list[str]:
-    """The experiments with scores without a look, so far, still running."""
-    folders = (experiments / line.experiment_id for line in ledger.scored)
-    return [each.name for each in folders if each.is_dir() and ExperimentLock(each).holder() is not None]
 
 
 def _looks_elsewhere(question: AskedQuestion, ledger: LookLedger, tell: Callable[[str], None]) -> int:
