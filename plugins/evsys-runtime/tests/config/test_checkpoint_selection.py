@@ -13,6 +13,7 @@ run:
 VAL = "{path: data/many.jsonl, name: val, run_every: 2}"
 FEW = "{path: data/val.jsonl, run_every: 2}"
 FEW_SAMPLED = "{path: data/val.jsonl, run_every: 2, temperature: 1}"
+NEARLY_GREEDY = "{path: data/many.jsonl, name: val, run_every: 2, temperature: 1e-6}"
 OTHER = "{path: data/test.jsonl, name: other}"
 TEST = "{path: data/test.jsonl, name: last, split: test}"
 
@@ -36,6 +37,7 @@ def file(project):
         ((VAL, TEST), None, "val.mean_reward", "held_out_tasks"),
         ((VAL, TEST), "val.pass_rate", "val.pass_rate", "held_out_tasks"),
         ((FEW_SAMPLED, TEST), None, "val.mean_reward", "fresh_samples"),
+        ((NEARLY_GREEDY, TEST), None, "val.mean_reward", "held_out_tasks"),
         ((FEW, OTHER), "other.mean_reward", "val.mean_reward", "other_entry"),
         ((FEW, OTHER), None, "val.mean_reward", None),
         (("{path: data/test.jsonl, name: odd, metrics: [nll], run_every: 3}", OTHER), "other.pass_rate", "odd.nll", "held_out_tasks"),

@@ -115,7 +115,7 @@ def _proof(chosen: _Selects, judging: Judging) -> Proof | None:
     deciding = next(entry for entry in judging.benchmarks if entry.label == judging.success.benchmark)
     if not _same_tasks(deciding, chosen.entry):
         return "other_entry"
-    return "fresh_samples" if deciding.temperature else "held_out_tasks"
+    return "held_out_tasks" if deciding.repeats_answers else "fresh_samples"
 
 
 def _same_tasks(one: BenchmarkConfig, other: BenchmarkConfig) -> bool:
@@ -184,12 +184,13 @@ def _unable(
     if _proof(chosen, judging) != "held_out_tasks":
         return None
     label = judging.success.benchmark if judging.success is not None else ""
+    temperature = next(one.temperature or 0.0 for one in judging.benchmarks if one.label == label)
     size = judging.sizes.get(label)
     if size is not None and size.clusters < LEAST_TASKS:
         what = "clusters of tasks" if size.clusters < size.scored else "tasks"
         few = f"its {size.clusters} {what} are too few for one half to select and the other to decide"
         return (
-            f"{label!r} selects and decides at temperature 0, and {few}; {LEAST_TASKS} are enough",
+            f"{label!r} selects and decides at temperature {temperature:g}, and {few}; {LEAST_TASKS} are enough",
             "add tasks, give the entry a temperature, select by another 'val' entry, or set checkpoint: last",
         )
     if _needs_rollouts(chosen, plugins.registry.get):

@@ -54,10 +54,10 @@ def check_confirm(
         return
     if entry is not chosen:
         _check_apart(entry, judging.success, reader)
-    if confirm.seeds == 0 and entry is chosen and entry.temperature == 0:
+    if confirm.seeds == 0 and entry is chosen and entry.repeats_answers:
         reader.add(
             f"{_PLACE}.seeds",
-            f"at temperature 0 the trained models would give {label!r} the same answers again",
+            f"at temperature {entry.temperature or 0:g} the trained models would give {label!r} the same answers again",
             "name another entry in confirm.benchmark, or give seeds to retrain",
         )
     if compared == 1:
@@ -87,10 +87,10 @@ def check_control(judging: Judging, arms: Sequence[str], reader: Reader) -> None
         reader.add("$.control", f"its runs are called {called!r}, as an arm is", "give that arm another name")
     elif baseline == BASE_MODEL:
         entry = next(entry for entry in judging.benchmarks if entry.label == success.benchmark)
-        if entry.temperature == 0:
+        if entry.repeats_answers:
             reader.add(
                 "$.control",
-                f"at temperature 0 untrained weights give {entry.label!r} the same answers each time",
+                f"at temperature {entry.temperature or 0:g} untrained weights give {entry.label!r} the same answers each time",
                 "name an arm in metadata.baseline, or give the entry a temperature",
             )
 

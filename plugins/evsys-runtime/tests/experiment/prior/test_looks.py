@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from evsys_record import final_scoring
 from evsys_record.files import read_json, write_json
 from evsys_record.history import past_experiment
 from evsys_record.index import Index
@@ -19,6 +20,7 @@ from evsys_runtime.audit.auditing import audit_experiment
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment import conclusion as concluding
+from evsys_runtime.experiment.prior.level_parts import repeated_share
 from evsys_runtime.experiment.result_schemas import validate_result
 from evsys_runtime.experiment.verdict.prose import verdict_line
 from evsys_stats.alpha_spending import FIRST_SHARE, level_of_look
@@ -239,6 +241,22 @@ def test_an_experiment_that_is_interrupted_and_resumed_is_one_look(project):
     assert looked(project, text=TWO_ARMS).number == 4
 
 
+def test_raising_a_budget_until_the_numbers_are_good_supports_nothing_before_the_plan_is_done(project):
+    """Each repeat that is added changes the numbers of the same comparison, so one may not stop at the best of them."""
+    experiment = project.experiment(metadata=METADATA, extra="\nn_repeats: 3\nbudget: {arms: 1}\n")
+    conclusion = experiment.run().conclusion
+    verdicts, looks = [conclusion.verdict], [conclusion.looks]
+    for arms in (2, 3):
+        overrides = [f"budget.arms={arms}"]
+        result = Experiment.resume(experiment.record.directory, overrides=overrides, quiet=True).run()
+        verdicts.append(result.conclusion.verdict)
+        looks.append(result.conclusion.looks)
+    assert conclusion.comparisons[0].outcome == "win"
+    assert "only 1 of 3 repeats" in conclusion.reason
+    assert verdicts == ["CANDIDATE", "CANDIDATE", "SUPPORTED"]
+    assert [(each.number, each.complete) for each in looks] == [(1, False), (1, False), (1, True)]
+
+
 def test_an_experiment_that_was_killed_behind_its_conclusion_and_resumed_is_one_look(project):
     experiment = project.experiment(metadata=METADATA)
     experiment.run()
@@ -280,6 +298,43 @@ def test_a_checkpoint_selected_by_a_copy_of_the_deciding_tasks_divides_the_level
     text = f"run:{RUN_THAT_LEARNS_NOTHING.replace('steps: 1', 'steps: 12')}"
     series = project.experiment(text, metadata=metadata).run().conclusion.looks
     assert (series.scorings, series.level) == (12, level_of_look(1, ALPHA) / 12)
+
+
+def test_fresh_samples_that_repeat_the_answers_that_selected_divide_the_level(project):
+    """The temperature is high enough to count as sampling, and the answers hardly depend on it."""
+    project.tasks([(f"t{i:02d}", f"say {'abcdefgh'[i % 8]} for {i}", "abcdefgh"[i % 8]) for i in range(40)])
+    scored = ("max_tokens: 4", "max_tokens: 4, run_every: 1, temperature: 0.06")
+    experiment = project.experiment(metadata=METADATA.replace(*scored))
+    result = experiment.run()
+    (arm,) = result.arms
+    assert result.conclusion.selection.proof == "fresh_samples"
+    same = final_scoring(arm, "val").task_rewards
+    before = next(
+        each.task_rewards
+        for each in arm.evaluations
+        if each.benchmark == "val" and each.step == arm.run.selected_checkpoint.step
+    )
+    assert sum(same[task] == before[task] for task in same) > 30
+    series = result.conclusion.looks
+    assert series.scorings > 1
+    assert series.level == level_of_look(1, ALPHA) / series.scorings
+    assert audit_experiment(experiment.record.directory).passed
+
+
+@pytest.mark.parametrize(
+    ("others", "again", "share"),
+    [
+        ([[1, 1, 0, 0]], [1, 0, 1, 0], 1.0),  # what sets it apart comes again
+        ([[1, 1, 0, 0]], [1, 1, 0, 0], 0.0),  # nothing of it does
+        ([[1, 0, 1, 0]], [1, 0, 1, 0], 0.0),  # all are the same, so there was nothing to select
+        ([[1, 1, 0, 0], [1, 0, 1, 1]], [0, 0, 1, 0], 0.45),
+    ],
+)
+def test_the_share_of_a_selected_lead_that_comes_again(others, again, share):
+    tasks = "abcd"
+    looks = {step: dict(zip(tasks, one, strict=True)) for step, one in enumerate([[1, 0, 1, 0], *others])}
+    expected = repeated_share(looks, 0, dict(zip(tasks, again, strict=True)))
+    assert expected == pytest.approx(share, abs=0.01)
 
 
 def test_where_it_is_not_known_how_often_a_run_would_be_scored_later_ends_have_smaller_parts(project):

@@ -158,6 +158,8 @@ def test_an_agent_that_insists_ends_with_a_supported_claim_in_at_most_5_of_100_s
         shutil.rmtree(project.root / ".evsys", ignore_errors=True)
         if Agent(project, session, parts=1 + 3 * (session % 2)).supported():
             wrong.append(session)
-        sys.stdout.write(f"{len(wrong)} of {session + 1 - first} sessions end with a supported claim: {wrong}\n")
+        sys.stdout.write(
+            f"{len(wrong)} of {session + 1 - first} sessions end with a supported claim: {wrong}\n"
+        )
         sys.stdout.flush()
     assert len(wrong) <= max(1, 0.05 * (end - first))

@@ -15,7 +15,10 @@ import attrs
 from evsys_runtime.config.model.fields import key
 from evsys_runtime.config.model.plugins import AgentConfig, PluginSpec
 
-__all__ = ["BenchmarkConfig", "LimitBy", "Split"]
+__all__ = ["LEAST_TEMPERATURE", "BenchmarkConfig", "LimitBy", "Split"]
+
+LEAST_TEMPERATURE = 0.05
+"""Below it samples count as the same answers again, as at temperature 0."""
 
 LimitBy = Literal["sample", "first"]
 Split = Literal["val", "test"]
@@ -101,6 +104,11 @@ class BenchmarkConfig:
     def drawn(self, needed: int) -> BenchmarkConfig:
         """The entry with a number of samples, `needed` ones unless it says how many, and the temperature that follows."""
         return attrs.evolve(self, num_samples=needed) if self.num_samples is None else self
+
+    @property
+    def repeats_answers(self) -> bool:
+        """Whether a second scoring of the same weights gets the same answers, since the temperature is 0 or next to it."""
+        return (self.temperature or 0.0) < LEAST_TEMPERATURE
 
     @property
     def label(self) -> str:

@@ -20,15 +20,13 @@ from evsys_record.hashing import digest
 from evsys_record.look_ledger import LedgerLine, LookLedger, ScoredLine, ledger_path
 from evsys_record.looks import missing_from
 from evsys_record.past_files import set_aside
-from evsys_record.proofs import proof_name
 from evsys_record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
-from evsys_record.scorings import THROUGH
 from evsys_record.user_ledger import user_ledger
-from evsys_runtime.config.budgeting import known_steps
-from evsys_runtime.config.plan import ALPHA, ArmConfig
+from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.data.task_contents import content_hashes
 from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.prior.final_tests import entry_of
+from evsys_runtime.experiment.prior.level_parts import parts_of_level
 from evsys_runtime.experiment.prior.seed_audit import CHANCE
 from evsys_stats.alpha_spending import level_of_look
 
@@ -144,11 +142,13 @@ def _series(
         # Cut off after it reached the ledger, with or without its conclusion: with nothing new this is the same look.
         taken = taken[: -1 if _is_repeated(concluded[-1][0], _evidence(results), session.record) else None]
     looks = (*others, *taken)
-    number, scorings = len(looks) + 1, _scorings_to_end_at(session, entry, results)
+    number = len(looks) + 1
+    level = level_of_look(number, ALPHA)
+    scorings = parts_of_level(session, entry, results, level)
     scores = _compared_scores(session, entry, results)
     return LookSeries(
         number=number,
-        level=level_of_look(number, ALPHA) / scorings,
+        level=level / scorings,
         alpha=ALPHA,
         metric=question.metric,
         claim=question.claim,
@@ -339,55 +339,3 @@ def close_look(series: LookSeries, conclusion: Conclusion, *, complete: bool) ->
     compared = conclusion.comparisons if again is None else (again.comparison,)
     tested = conclusion.verdict not in (None, "INVALID") and any(c.p_value is not None for c in compared)
     return attrs.evolve(series, tested=tested, complete=complete)
-
-
-def _scorings_to_end_at(session: Session, entry: str, results: Sequence[ArmResult]) -> int:
-    """By how much the level is divided where a listener, or a request, ended a run by the scores of `entry`; 1 if none did.
-
-    The scoring at which it ended decides then, unless a checkpoint was selected and proved on other samples. Each planned
-    scoring has an equal part of the level. If it isn't known how many there would have been, the k-th has a part of
-    1 / (k (k + 1)), and the parts of any number sum to at most 1. The same goes for repeats: where later ones of an arm
-    were never begun on request, any of them could have been the last.
-    """
-    planned = {arm.run_id: _planned_scorings(session, arm, entry) for arm in session.plan.arms}
-    parts = [1]
-    for result in results:
-        scored = {each.step for each in result.evaluations if each.benchmark == entry and each.model is None}
-        proved = any(each.benchmark == proof_name(entry) for each in result.evaluations)
-        ended = result.status in THROUGH
-        count, most = len(scored - {0}), planned.get(result.run_id)
-        if result.run is not None and result.run.stop_reason and ended and not proved and count:
-            parts.append(count * (count + 1) if most is None else max(count, most))
-    return max(*parts, _scorings_to_select_from(session, entry, results)) * _repeats_to_end_at(
-        session, results
-    )
-
-
-def _scorings_to_select_from(session: Session, entry: str, results: Sequence[ArmResult]) -> int:
-    """How many scorings select a checkpoint by the deciding tasks under another name, with the same answers; 1 if none does."""
-    known = {one.name: one for one in session.benchmarks}
-    by, decides = known.get(session.selection.benchmark), known[entry]
-    if by is None or by is decides or (by.sampling.temperature and decides.sampling.temperature):
-        return 1
-    if not entry_of(by).is_same(entry_of(decides)):
-        return 1
-    scored = [{e.step for e in arm.evaluations if e.benchmark == by.name and not e.model} for arm in results]
-    return max([1, *(len(steps - {0}) for steps in scored)])
-
-
-def _repeats_to_end_at(session: Session, results: Sequence[ArmResult]) -> int:
-    """How many repeats are planned of an arm of which a request let some begin and others not; 1 if there is none."""
-    begun, planned = {False: set[str](), True: set[str]()}, Counter(arm.name for arm in session.plan.arms)
-    for result in results:
-        if result.status == "stopped":
-            begun[bool(result.evaluations)].add(result.arm)
-        elif result.status == "completed":
-            begun[True].add(result.arm)
-    return max((planned[arm] for arm in begun[True] & begun[False]), default=1)
-
-
-def _planned_scorings(session: Session, arm: ArmConfig, entry: str) -> int | None:
-    """How often a run is scored on an entry if nothing ends it early; None if its steps aren't known beforehand."""
-    steps = known_steps(arm.run)
-    every = next((one.run_every for one in session.benchmarks if one.name == entry), None)
-    return None if steps is None else 1 if every is None else math.ceil(steps / every)
