@@ -141,6 +141,7 @@ def _evidence(task: FlaggedTask) -> str:
     said = {
         "instruction": f"whole instruction, {task.match}",
         "near": "nearly equal",
+        "words": "its rarer words",
         "ngrams_13": f"{task.ngrams_13.found} of {task.ngrams_13.of} 13-grams",
         "ngrams_8": f"{task.ngrams_8.found} of {task.ngrams_8.of} 8-grams",
         "answer": "long answer",

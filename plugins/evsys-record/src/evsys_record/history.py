@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import attrs
 
 from evsys.errors import ConfigError
-from evsys.types.evidence import Settling, SettlingPoint
+from evsys.types.evidence import Look, Settling, SettlingPoint
 from evsys.types.results import Comparison, Outcome, Verdict
 from evsys.types.rollouts import Usage
 from evsys_record.citations import resting_on_retracted
@@ -19,7 +19,7 @@ from evsys_record.index import Index
 from evsys_record.index_tables import full_text
 from evsys_record.looks import Ledger
 from evsys_record.marks import marks_of
-from evsys_record.past import History, LookPlace, PastExperiment, PastRun, Reindexed, Unreadable
+from evsys_record.past import History, LookPlace, Mark, PastExperiment, PastRun, Reindexed, Unreadable
 
 __all__ = [
     "OUTCOMES",
@@ -180,13 +180,13 @@ class Around:
 
     resting: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
     looks: Mapping[str, LookPlace] = attrs.field(factory=dict)
-    verdicts: Mapping[str, str | None] = attrs.field(factory=dict)
+    concluded: Mapping[str, Look | None] = attrs.field(factory=dict)
 
 
 def around(index: Index) -> Around:
     """The `Around` of all experiments of an index."""
     ledger = Ledger.of(index)
-    return Around(resting=resting_on_retracted(index), looks=ledger.places(), verdicts=ledger.verdicts)
+    return Around(resting=resting_on_retracted(index), looks=ledger.places(), concluded=ledger.concluded)
 
 
 def past_experiment(index: Index, experiment_id: str, known: Around | None = None) -> PastExperiment | None:
@@ -306,6 +306,7 @@ def _experiment(known: Around, document: str, status: str, runs: int, completed:
     changed = {
         **lists,
         "comparisons": tuple(Comparison(**each) for each in tree["comparisons"]),
+        "doubts": tuple(Mark(**each) for each in tree["doubts"]),
         "confirmed": None if tree["confirmed"] is None else Comparison(**tree["confirmed"]),
         "settling": None if tree["settling"] is None else Settling(**tree["settling"]),
         "settling_curve": tuple(SettlingPoint(**each) for each in tree["settling_curve"]),
@@ -320,13 +321,33 @@ def _experiment(known: Around, document: str, status: str, runs: int, completed:
 
 
 def _is_disputed(known: Around, tree: Mapping[str, Any]) -> bool:
-    """Whether the ledger of looks has another verdict than one that claims something: the hash of a conclusion can be edited along with it."""
+    """Whether a verdict that claims something doesn't follow from the stored effects, or the ledger of looks has another one.
+
+    The hash of a conclusion can be edited along with it.
+    """
     experiment, verdict = tree["experiment_id"], tree["verdict"]
-    return (
-        verdict in ("SUPPORTED", "CANDIDATE")
-        and experiment in known.verdicts
-        and known.verdicts[experiment] != verdict
-    )
+    if verdict not in ("SUPPORTED", "CANDIDATE"):
+        return False
+    compared = [tree["confirmed"]] if tree["confirmed"] else tree["comparisons"]
+    won = tree["claim"] != "better" or all(each["outcome"] == "win" for each in compared)
+    if verdict == "SUPPORTED" and not (won and all(map(_can_support, compared))):
+        return True
+    if experiment not in known.concluded:
+        return False
+    look = known.concluded[experiment]
+    if look is None or look.verdict != verdict:
+        return True
+    own = next((each for each in compared if each["arm"] == look.arm), None)
+    return own is None or own["effect"] != look.effect
+
+
+def _can_support(comparison: Mapping[str, Any]) -> bool:
+    """Whether a comparison has the numbers of a supported claim: an effect within its interval, with an outcome and a margin that go with it."""
+    effect, low, high = (comparison[name] for name in ("effect", "low", "high"))
+    if effect is None or comparison["p_value"] is None:
+        return False
+    inside = low is None or high is None or low <= effect <= high
+    return bool(inside and (effect > 0 or comparison["outcome"] != "win"))
 
 
 def _run(document: str, status: str) -> PastRun:

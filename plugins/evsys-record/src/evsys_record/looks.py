@@ -32,11 +32,11 @@ class Asked:
 class Ledger:
     """The questions on record, in the order in which their experiments finished.
 
-    `verdicts` has what experiments concluded according to the ledger, None for those that tested nothing.
+    `concluded` has the last look of experiments according to the ledger, None for those that tested nothing.
     """
 
     asked: tuple[Asked, ...]
-    verdicts: Mapping[str, str | None] = attrs.field(factory=dict)
+    concluded: Mapping[str, Look | None] = attrs.field(factory=dict)
 
     @classmethod
     def of(cls, index: Index, key: str | None = None) -> Ledger:
@@ -47,12 +47,8 @@ class Ledger:
             key: of the questions; all by default.
         """
         ledger = LookLedger(ledger_path(index.experiments))
-        verdicts = {
-            line.experiment_id: None if line.look is None else line.look.verdict
-            for line in ledger.lines
-            if line.state == "concluded"
-        }
-        return cls(asked=tuple(_joined(_on_record(index, key), ledger, key)), verdicts=verdicts)
+        concluded = {line.experiment_id: line.look for line in ledger.lines if line.state == "concluded"}
+        return cls(asked=tuple(_joined(_on_record(index, key), ledger, key)), concluded=concluded)
 
     @classmethod
     def left(cls, experiments: Path) -> Ledger:

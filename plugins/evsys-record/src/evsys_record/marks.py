@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from evsys_record.past import Mark, MarkKind, PastExperiment
 
@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DISQUALIFYING",
+    "DOUBTS",
     "HACKING_SUSPECTED",
     "QUESTION_CHANGED",
     "concluded_labels",
     "disqualifying",
+    "doubts_of",
     "labels",
     "marks_of",
     "reused_label",
@@ -29,6 +31,9 @@ QUESTION_CHANGED = "question changed after results"
 
 HACKING_SUSPECTED = "reward_hacking_suspected"
 """The key of `extra` in a conclusion that names the runs whose guard raised an alarm."""
+
+DOUBTS = "doubts"
+"""The key of `extra` in a conclusion that has its own marks, as mappings."""
 
 DISQUALIFYING: frozenset[MarkKind] = frozenset(
     {"retracted", "rests_on_retracted", "edited", "audit_differs", "dry", "simulated", "leaked"}
@@ -50,6 +55,7 @@ def concluded_labels(conclusion: Conclusion) -> tuple[str, ...]:
         "reward hacking suspected": bool(extra.get(HACKING_SUSPECTED)),
         QUESTION_CHANGED: bool(conclusion.question_changed),
     }
+    found |= dict.fromkeys(labels(doubts_of(extra)), True)
     if series is not None and series.tested:
         found[f"look {series.number}"] = series.number > 1
         found |= dict.fromkeys(labels(series_marks(series)), True)
@@ -61,6 +67,14 @@ def concluded_labels(conclusion: Conclusion) -> tuple[str, ...]:
 def reused_label(experiments: Iterable[str]) -> str:
     """The label of a conclusion about runs that these experiments made."""
     return f"reuses runs of {', '.join(experiments)}"
+
+
+def doubts_of(extra: Mapping[str, Any]) -> tuple[Mark, ...]:
+    """The marks in the `extra` of a conclusion: what its graders and weights leave open."""
+    return tuple(
+        Mark(kind=each["kind"], label=str(each["label"]), says=str(each["says"]))
+        for each in extra.get(DOUBTS) or ()
+    )
 
 
 def series_marks(series: LookSeries) -> tuple[Mark, ...]:
@@ -161,6 +175,7 @@ def _marks(past: PastExperiment) -> Iterator[Mark]:
     if past.question_changed:
         says = f"the question changed after results were known: {', '.join(past.question_changed)}"
         yield Mark(kind="question_changed", label=QUESTION_CHANGED, says=says)
+    yield from past.doubts
     yield from _looks(past)
     if past.reuses:
         says = f"runs of it were made by {', '.join(past.reuses)}, and reused"

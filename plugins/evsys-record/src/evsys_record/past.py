@@ -52,6 +52,9 @@ MarkKind = Literal[
     "repeated_runs",
     "ledger_rebuilt",
     "reused",
+    "grader_check_skipped",
+    "unknown_weights",
+    "judged_otherwise",
 ]
 
 
@@ -101,7 +104,8 @@ class PastExperiment:
     `similar_looks` (how many looks at similar questions came before), `looks_on_other_tasks`, `runs_without_a_look`
     (trained runs that had been scored on these tasks by experiments and evaluations without a look),
     `looks_elsewhere` (looks at this question that this user took in other places), `repeated_runs` (compared runs
-    with the scores of a run of an earlier look) and `reuses` (the experiments that made runs taken from the record).
+    with the scores of a run of an earlier look), `reuses` (the experiments that made runs taken from the record) and
+    `doubts` (marks that the conclusion itself has).
     `look` is its place among all
     looks at its question; None if it didn't test anything.
     """
@@ -166,6 +170,7 @@ class PastExperiment:
     looks_elsewhere: int = 0
     reuses: tuple[str, ...] = ()
     repeated_runs: int = 0
+    doubts: tuple[Mark, ...] = ()
     marks: tuple[Mark, ...] = ()
     problem: str | None = None
 

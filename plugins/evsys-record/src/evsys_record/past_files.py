@@ -23,7 +23,7 @@ from evsys_record.attempts import Attempt, is_superseded
 from evsys_record.audits import is_edited, saved_differences
 from evsys_record.files import read_json
 from evsys_record.leaves import short_leaves
-from evsys_record.marks import HACKING_SUSPECTED
+from evsys_record.marks import HACKING_SUSPECTED, doubts_of
 from evsys_record.past import PastExperiment, PastRun
 from evsys_record.proofs import proof_name
 from evsys_record.questions import (
@@ -220,6 +220,7 @@ def _conclusion_fields(conclusion: Tree) -> dict[str, Any]:
         "leaked_share": _leaked_share(conclusion),
         "question_changed": _texts(conclusion, "question_changed"),
         "hacking_suspected": _texts(extra, HACKING_SUSPECTED),
+        "doubts": doubts_of(extra),
         "ledger_rebuilt": bool(looks.get("rebuilt")),
         "similar_looks": int(looks.get("similar") or 0),
         "looks_on_other_tasks": int(looks.get("other_tasks") or 0),

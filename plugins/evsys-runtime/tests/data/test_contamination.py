@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import string
 from collections import Counter
 from itertools import chain
@@ -370,6 +371,78 @@ def test_found_runs_of_words_are_those_of_a_plain_matcher(drawn):
         if flagged is not None:
             assert flagged.ngrams_8 == Overlap(found=short, of=shorts)
             assert flagged.ngrams_13 == Overlap(found=long, of=longs)
-        if flagged is not None and not {"instruction", "near", "answer"} & set(flagged.evidence):
+        if flagged is not None and not {"instruction", "near", "words", "answer"} & set(flagged.evidence):
             alone = [naive(instructions, [row])[tasks.index(task)] for row in rows]
             assert flagged.rows_matched == sum(short + long > 0 for short, _, long, _ in alone)
+
+
+# --- tasks in other words -------------------------------------------------------------------------------------------
+
+PLACES = (
+    "Zagreb Tirana Bergen Oulu Cadiz Leuven Gdansk Porto Malmo Riga Ghent Turku Bari Nantes Kosice".split()
+)
+THINGS = "violins kayaks lanterns beehives saddles anchors easels looms kettles sundials".split()
+TRADES = "cooper glazier falconer cartwright tanner thatcher weaver farrier".split()
+VOCABULARY = [
+    f"{a}{b}{c}" for a in ("ba", "ke", "li", "mo", "tu", "ze") for b in PLACES for c in ("n", "s", "rd")
+]
+
+
+def passages(rng, count):
+    """Questions of twelve rarer words each between common ones."""
+    for _ in range(count):
+        said = [rng.choice(VOCABULARY) for _ in range(12)]
+        yield f"Why did the {' '.join(said[:5])} and a {' '.join(said[5:9])} of {' '.join(said[9:])} fall in winter?"
+
+
+ASKED = list(passages(random.Random(1), 40))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: " ".join(reversed(text.split())),
+        lambda text: " ".join(sorted(text.split(), key=len)),
+        lambda text: text.replace(text.split()[6], "festival").replace(text.split()[4], "ordered"),
+        lambda text: f"Explain what made {' and '.join(text.split()[-5:-2] + text.split()[3:-6])} decline",
+    ],
+    ids=["reversed", "reordered", "two words replaced", "reworded around its words"],
+)
+def test_tasks_with_other_words_or_in_another_order_are_found(change):
+    tasks, others = tasks_of(*ASKED), list(map(row_of, passages(random.Random(2), 300)))
+    assert not checked(tasks, *others).flagged
+    copies = [row_of(change(text)) for text in ASKED]
+    found = checked(tasks, *others, *copies).flagged
+    assert len(found) == len(tasks)
+    assert all(task.closest[0].near for task in found)
+
+
+def arithmetic(rng):
+    return f"What is {rng.randrange(100)} {rng.choice('+-*')} {rng.randrange(100)}?"
+
+
+def sums(rng):
+    return f"Add {', '.join(str(rng.randrange(200)) for _ in range(6))} and give the total."
+
+
+def orders(rng):
+    return (
+        f"{rng.choice(PLACES)}: a {rng.choice(TRADES)} sells {rng.randrange(2, 60)} {rng.choice(THINGS)} at "
+        f"{rng.randrange(2, 90)} each to a {rng.choice(TRADES)} of {rng.choice(PLACES)}. How much is paid?"
+    )
+
+
+def intents(rng):
+    verb = rng.choice("cancel freeze replace activate renew block report".split())
+    return f"I want to {verb} my {rng.choice('card account loan pin transfer'.split())} in {rng.choice(PLACES)}, please help"
+
+
+@pytest.mark.parametrize("make", [arithmetic, sums, orders, intents])
+def test_words_alone_flag_no_tasks_of_a_template(make):
+    """Tasks and rows are drawn from one generator: what they share, they share by chance."""
+    for seed in range(2):
+        rng = random.Random(seed)
+        tasks = tasks_of(*{make(rng): None for _ in range(100)})
+        rows = [row_of(make(rng)) for _ in range(2000)]
+        found = [task.task_id for task in checked(tasks, *rows).flagged if "words" in task.evidence]
+        assert not found

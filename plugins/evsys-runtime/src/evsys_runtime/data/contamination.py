@@ -11,6 +11,7 @@ import attrs
 from evsys_runtime.data.column_use import ColumnUse, unused_in_tasks
 from evsys_runtime.data.row_texts import Part, row_texts
 from evsys_runtime.data.task_index import LONG, SHORT, Entry, TaskIndex, grams
+from evsys_runtime.data.word_bags import BagMatch, BagScan
 from evsys_runtime.data.words import fold, whole, words_of
 
 __all__ = [
@@ -33,11 +34,11 @@ SHORT_SHARE = 0.7
 
 _MOST_ROWS = 5
 
-type Evidence = Literal["instruction", "near", "ngrams_13", "ngrams_8", "answer"]
+type Evidence = Literal["instruction", "near", "words", "ngrams_13", "ngrams_8", "answer"]
 
 type Match = Literal["equal", "normalized", "near"]
 """How a task is in the rows: word for word, but for what folding removes (case, accents, white space, look-alikes), or in part: nearly
-equal, in runs of words, or by its answer."""
+equal, in runs of words, by its rarer words, or by its answer."""
 
 MATCHES: tuple[Match, ...] = ("equal", "normalized", "near")
 
@@ -55,7 +56,7 @@ class MatchedRow:
     """A row that shares something with a task.
 
     `row` is its number after the transforms, from 0; `ngrams` counts the task's n-grams that it has; `instruction` is True
-    where it has all messages of the task, `near` where it has a text nearly equal to them, `answer` where it has the expected answer.
+    where it has all messages of the task, `near` where it has a text nearly equal to them, or most of their rarer words, `answer` where it has the expected answer.
     """
 
     row: int
@@ -170,6 +171,7 @@ class Scan:
         self._index = index
         self._short, self._long = bytearray(len(index.words)), bytearray(len(index.words))
         self._found: dict[int, _TaskHits] = {}
+        self._bags = BagScan(index.bags)
         self.columns = ColumnUse()
         self.rows = 0
 
@@ -189,8 +191,10 @@ class Scan:
             if part != "aside" and len(words) in self._index.lengths[part]:
                 self._mark_whole(part, words, text, hits)
         self._mark_near(asked, hits)
+        row_id = str(getattr(row, "row_id", "") or getattr(row, "task_id", ""))
+        self._bags.add((word for _, words in asked for word in words), self.rows, row_id)
         if hits:
-            self._keep(str(getattr(row, "row_id", "") or getattr(row, "task_id", "")), texts, hits)
+            self._keep(row_id, texts, hits)
         self.rows += 1
 
     def checks(self, entries: Sequence[Entry]) -> Iterator[BenchmarkCheck]:
@@ -276,7 +280,8 @@ class Scan:
             found.closest = closest[:_MOST_ROWS]
 
     def _flag_task(self, task: int, task_id: str) -> FlaggedTask | None:
-        found = self._found.get(task)
+        in_other_words = self._bags.matches(task)
+        found = self._found.get(task) or (_TaskHits() if in_other_words else None)
         if found is None:
             return None
         short = self._overlap(task, self._short, self._index.short)
@@ -286,6 +291,9 @@ class Scan:
             evidence.append("instruction")
         elif found.near:
             evidence.append("near")
+        elif in_other_words:
+            evidence.append("words")
+            _add_rows(found, in_other_words)
         if long.found:
             evidence.append("ngrams_13")
         if short.of and short.found >= SHORT_SHARE * short.of:
@@ -308,6 +316,22 @@ class Scan:
     def _overlap(self, task: int, found: bytearray, wanted: bytearray) -> Overlap:
         start, end = self._index.starts[task], self._index.starts[task + 1]
         return Overlap(found=found.count(1, start, end), of=wanted.count(1, start, end))
+
+
+def _add_rows(found: _TaskHits, matches: Sequence[BagMatch]) -> None:
+    """Put rows with a task's words in front, those that share nothing else with it as well."""
+    known = {row.row: row for row in found.closest}
+    there = [
+        attrs.evolve(known[match.row], near=True)
+        if match.row in known
+        else MatchedRow(
+            row=match.row, row_id=match.row_id, ngrams=0, instruction=False, near=True, answer=False
+        )
+        for match in matches
+    ]
+    rest = [row for row in found.closest if row.row not in {match.row for match in matches}]
+    found.closest = [*there, *rest][:_MOST_ROWS]
+    found.rows = max(found.rows, len(found.closest))
 
 
 def _says(text: str, answers: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ from evsys.types import HarborTask
 from evsys_runtime.data.equal_tasks import first_alike
 from evsys_runtime.data.near_texts import NearTexts, Outline, outline
 from evsys_runtime.data.row_texts import Part, expected_texts, task_texts
+from evsys_runtime.data.word_bags import WordBags
 from evsys_runtime.data.words import fold, whole, words_of
 
 __all__ = ["LONG", "MOST_TASKS", "PHRASE", "SHORT", "Entry", "TaskIndex", "Text", "grams", "most_tasks"]
@@ -78,6 +79,7 @@ class TaskIndex:
         answers: answers of at least `SHORT` words, by their words.
         parts: how many different texts each task consists of.
         near: the tasks' questions, to be searched for those that are nearly equal to a text.
+        bags: the words that tell each task apart.
         expected: the answers of each task, as `whole` gives them.
         answered: True for each task that has one of `answers`.
     """
@@ -94,6 +96,7 @@ class TaskIndex:
         self.expected: list[tuple[str, ...]] = []
         self.answered: list[bool] = []
         self._vocabulary: dict[str, str] = {}
+        self.bags = WordBags()
         outlines: list[Outline] = []
         for entry in entries:
             self._add(entry.tasks, outlines)
@@ -128,6 +131,10 @@ class TaskIndex:
         groups = _groups(tasks)
         most = most_tasks(len(groups))
         common = _common_phrases(texts, groups, most)
+        asked = [
+            {word for part, text in said if part == "question" for word in words_of(text)} for said in texts
+        ]
+        self.bags.add(asked, groups, most)
         questions = [
             {whole(fold(text)): text.strip() for part, text in said if part == "question"} for said in written
         ]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES
 from evsys.types import ArmResult, Conclusion, ExperimentResult, Selection, Usage
-from evsys_record.marks import HACKING_SUSPECTED
+from evsys_record.marks import DOUBTS, HACKING_SUSPECTED
 from evsys_record.scorings import THROUGH
 from evsys_runtime.data.contamination import Match, count_by_match
+from evsys_runtime.experiment.prior.doubts import find_doubts
 from evsys_runtime.experiment.prior.looks import close_look, put_into_ledger, put_scores, scored_runs
 from evsys_runtime.experiment.prior.prior import PriorEvidence, collect_prior
 from evsys_runtime.experiment.prior.seed_audit import same_orders
@@ -58,7 +60,8 @@ def conclude_and_write(
     asked += [] if confirming is None else [confirming.question]
     known = collect_prior(session, asked, decided_by, concludes=True)
     alike = same_orders(arms)
-    warnings = _warnings(session, arms, (*alike, *session.plan.registry.warnings), ended_by)
+    doubts = [] if session.options.dry else [doubt.says for doubt in find_doubts(session)]
+    warnings = _warnings(session, arms, (*alike, *doubts, *session.plan.registry.warnings), ended_by)
     conclusion = _decide(session, question, confirming, known, decided_by, warnings=warnings, flagged=flagged)
     if in_stages:
         told = () if session.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
@@ -152,7 +155,12 @@ def _add_run_warnings(
         conclusion = attrs.evolve(conclusion, reason="a dry run concludes nothing")
     elif alike:
         conclusion = attrs.evolve(conclusion, verdict="INVALID", reason=alike[0], without_flagged=None)
-    marks = {"simulated_by": sorted(session.simulated), HACKING_SUSPECTED: _alarmed_runs(arms)}
+    marks: dict[str, Any] = {
+        "simulated_by": sorted(session.simulated),
+        HACKING_SUSPECTED: _alarmed_runs(arms),
+    }
+    if not session.options.dry and conclusion.verdict is not None:
+        marks[DOUBTS] = [attrs.asdict(doubt) for doubt in find_doubts(session)]
     marks["requests"] = session.record.facts.get("requests", [])
     marks = {name: found for name, found in marks.items() if found}
     return attrs.evolve(conclusion, extra={**conclusion.extra, **marks}) if marks else conclusion

@@ -200,6 +200,30 @@ def test_a_run_of_an_earlier_look_that_is_repeated_for_its_scores(project):
     assert (series.number, series.repeated) == (2, 1)
 
 
+def test_graders_that_were_not_checked(project):
+    marked(project.experiment(metadata=METADATA, skip_grader_check=True), "grader check skipped")
+
+
+def test_a_checkpoint_that_was_copied_out_of_a_record_that_is_gone(project):
+    """It may have been trained on the benchmark."""
+    first = project.experiment(metadata="metadata: {hypothesis: it learns}\n")
+    first.run()
+    (checkpoint, *_) = sorted(first.record.directory.glob("runs/*/checkpoints/*"), reverse=True)
+    kept = shutil.copytree(checkpoint, project.root / "kept")
+    from_record = RUN.replace(
+        "{name: evsys/tiny}", f"{{name: evsys/tiny, init_from_checkpoint: {checkpoint}}}"
+    )
+    on_record = project.experiment(f"run:{from_record}", metadata=METADATA).run().conclusion
+    assert "unknown origin" not in verdict_line(on_record)
+    shutil.rmtree(first.record.directory)
+    start = RUN.replace("{name: evsys/tiny}", f"{{name: evsys/tiny, init_from_checkpoint: {kept}}}")
+    series = marked(
+        project.experiment(f"run:{start}", metadata=METADATA, extra=AGAIN),
+        "starting weights of unknown origin: run",
+    )
+    assert series.number == 2
+
+
 def test_a_question_that_was_changed_after_results(project):
     project.experiment(metadata=METADATA).run()
     changed = project.experiment(metadata=METADATA.replace("it learns", "it learns much"))
@@ -279,6 +303,29 @@ def test_a_verdict_that_was_edited_together_with_its_hash(project):
     write_json(
         folder / "experiment.json", {key: value for key, value in facts.items() if key != "conclusion_hash"}
     )
+    with Index(folder.parent) as index:
+        assert "edited" in labels(past_experiment(index, folder.name).marks)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"effect": 0.999, "high": 1.0},
+        {"effect": -0.3},
+        {"outcome": "inconclusive"},
+    ],
+    ids=["another effect", "a negative one", "no win"],
+)
+def test_an_effect_that_was_edited_together_with_its_hash(project, edit):
+    experiment = project.experiment(metadata=METADATA)
+    assert experiment.run().conclusion.verdict == "SUPPORTED"
+    folder = experiment.record.directory
+    tree = json.loads((folder / "conclusion.json").read_text(encoding="utf-8"))
+    tree["comparisons"][0] |= edit
+    write_json(folder / "conclusion.json", tree)
+    facts = read_json(folder / "experiment.json")
+    assert facts.pop("conclusion_hash")
+    write_json(folder / "experiment.json", facts)
     with Index(folder.parent) as index:
         assert "edited" in labels(past_experiment(index, folder.name).marks)
 

@@ -84,7 +84,7 @@ def _training_rows(session: Session) -> dict[tuple[str, Shape], _Rows]:
             continue
         shape = shape_of(session.plan, arm)
         add(arm, path, (str(facts["fingerprint"]), shape), _source(arm, facts["lineage"]))
-        for origin in origin_rows(session, arm, session.warnings.append):
+        for origin in origin_rows(session, arm):
             add(arm, origin.path, (origin.fingerprint, origin.shape), origin.source)
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,17 +32,21 @@ class OriginRows:
     source: str
 
 
-def origin_rows(session: Session, arm: ArmConfig, tell: Callable[[str], None]) -> Iterator[OriginRows]:
+def origin_rows(session: Session, arm: ArmConfig) -> Iterator[OriginRows]:
     """The rows of the runs behind the checkpoint that an arm starts from, the nearest first. Blocking.
+
+    A checkpoint whose rows aren't on record, and so can't be searched, becomes one of the session's `unknown_weights`.
 
     Args:
         session: whose experiment it is.
         arm: one of its arms.
-        tell: gets which rows aren't on record, and so can't be searched.
     """
     root, seen = session.plan.project_root, set[Path]()
     name = arm.run.model.load_checkpoint_path or arm.run.model.init_from_checkpoint
-    while name is not None and "://" not in name:
+    while name is not None:
+        if "://" in name:
+            session.unknown_weights[arm.name] = f"{name}, which isn't on record"
+            return
         run = (root / name).resolve().parent.parent
         if run in seen:
             return
@@ -50,9 +54,7 @@ def origin_rows(session: Session, arm: ArmConfig, tell: Callable[[str], None]) -
         try:
             rows, config = _rows_of(session, run)
         except (EvsysError, KeyError, TypeError, IndexError) as error:
-            tell(
-                f"{arm.name} starts from {name}, whose training rows can't be searched for benchmark tasks: {error}"
-            )
+            session.unknown_weights[arm.name] = f"{name}: {error}"
             return
         yield rows
         model = config.get("model") or {}

@@ -98,7 +98,8 @@ class Session:
     `restart_points` has those of earlier attempts, by run, if the experiment is resumed, and `datasets` are rows
     that were loaded already. `stopping` says why running arms are ended, if one of them failed and `fail_fast` is
     set; `down` why they have failed, if a service that they need stays down. `progress` is how far the runs have
-    come, `steering` has the requests from outside.
+    come, `steering` has the requests from outside. `unknown_weights` has the starting checkpoint of each arm whose
+    training rows aren't on record.
     """
 
     plan: Plan
@@ -118,6 +119,7 @@ class Session:
     restart_points: Mapping[str, RestartPoint] = attrs.field(factory=dict)
     datasets: dict[str, MaterializedDataset] = attrs.field(factory=dict)
     simulated: set[str] = attrs.field(factory=set)
+    unknown_weights: dict[str, str] = attrs.field(factory=dict)
     scores_outside_harness: bool = False
     runs_on_file: int = 0
     repeated: set[tuple[str, str]] = attrs.field(factory=set)

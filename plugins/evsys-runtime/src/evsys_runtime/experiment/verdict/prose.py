@@ -17,7 +17,14 @@ from evsys.types import (
     LookSeries,
     NoiseFloor,
 )
-from evsys_record.marks import HACKING_SUSPECTED, QUESTION_CHANGED, labels, reused_label, series_marks
+from evsys_record.marks import (
+    HACKING_SUSPECTED,
+    QUESTION_CHANGED,
+    doubts_of,
+    labels,
+    reused_label,
+    series_marks,
+)
 from evsys_record.text import list_names, status_words
 from evsys_runtime.accounting.usage import cost_words
 from evsys_runtime.config.arm_tree import BASE_MODEL
@@ -53,14 +60,15 @@ __all__ = [
 
 
 def verdict_line(conclusion: Conclusion) -> str:
-    """One line: the verdict and why, with its marks: a simulated model, suspected reward hacking, leaked tasks, a changed question, reused
-    runs.
+    """One line: the verdict and why, with its marks: a simulated model, suspected reward hacking, leaked tasks, doubts about graders and
+    weights, a changed question, reused runs.
     """
     imitated, suspected = (conclusion.extra.get(name) for name in ("simulated_by", HACKING_SUSPECTED))
     mark = f" (a model simulated by {', '.join(imitated)})" if imitated else ""
     mark += f" (reward hacking suspected in {list_names(suspected)})" if suspected else ""
     leaked = conclusion.extra.get("leaked") if conclusion.verdict != "INVALID" else None
     mark += f" ({leaked:.0%} of the tasks were trained on)" if leaked else ""
+    mark += "".join(f" ({label})" for label in labels(doubts_of(conclusion.extra)))
     mark += f" ({QUESTION_CHANGED})" if conclusion.question_changed else ""
     if conclusion.reused:
         mark += f" ({reused_label(dict.fromkeys(conclusion.reused.values()))})"
