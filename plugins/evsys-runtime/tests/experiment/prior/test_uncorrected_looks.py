@@ -128,6 +128,12 @@ def test_a_checkpoint_scored_as_the_starting_weights_of_an_experiment_that_was_c
     marked(project.experiment(metadata=METADATA, extra=AGAIN), "1 run scored without a look")
 
 
+def test_a_dry_run_that_trains_as_much_as_a_run(project):
+    short = f"run:{RUN.replace('steps: 6', 'steps: 2')}"
+    project.experiment(short, metadata=METADATA, dry=True).run()
+    marked(project.experiment(short, metadata=METADATA), "1 run scored without a look")
+
+
 def test_untrained_weights_whose_scoring_was_cut_off_are_no_run(project):
     cut_off(project.experiment(metadata=METADATA), step=0)
     conclusion = project.experiment(metadata=METADATA, extra=AGAIN).run().conclusion
@@ -262,6 +268,14 @@ def test_looks_whose_records_and_ledger_are_gone_or_in_a_copy_of_the_project(pro
     assert (series.number, series.elsewhere) == (1, 1)
     conclusion = project.experiment(metadata=METADATA, extra="\nbase_seed: 2\n").run().conclusion
     assert (conclusion.looks.number, conclusion.looks.elsewhere) == (2, 1)
+
+
+def test_the_ledger_of_the_user_has_no_looks_at_simulated_models(project, monkeypatch, tmp_path):
+    """They show nothing about a real one, and their verdict says so."""
+    monkeypatch.setenv("EVSYS_LOOKS", str(tmp_path / "looks-of-the-user"))
+    conclusion = project.experiment(metadata=METADATA).run().conclusion
+    assert "(a model simulated by mock)" in verdict_line(conclusion)
+    assert not (tmp_path / "looks-of-the-user").exists()
 
 
 @pytest.mark.usefixtures("of_a_real_model")

@@ -22,12 +22,14 @@ from evsys_record.looks import missing_from
 from evsys_record.past_files import set_aside
 from evsys_record.questions import AskedQuestion, asked_question, complete_looks, looks_taken
 from evsys_record.user_ledger import user_ledger
+from evsys_runtime.config.budgeting import known_steps
 from evsys_runtime.config.plan import ALPHA
 from evsys_runtime.data.task_contents import content_hashes
 from evsys_runtime.experiment.lineage.experiments import Earlier, ledger_of
 from evsys_runtime.experiment.prior.final_tests import entry_of
 from evsys_runtime.experiment.prior.level_parts import parts_of_level
 from evsys_runtime.experiment.prior.seed_audit import CHANCE
+from evsys_runtime.experiment.state.options import DRY_STEPS
 from evsys_stats.alpha_spending import level_of_look
 
 if TYPE_CHECKING:
@@ -269,7 +271,7 @@ def put_scores(session: Session, runs: int) -> None:
     It is on file before the first scoring begins: one that is cut off, in its middle or before the conclusion, has
     been seen all the same.
     """
-    if session.options.dry or runs <= session.runs_on_file:
+    if runs <= session.runs_on_file or (session.options.dry and not _is_peek(session)):
         return
     session.runs_on_file = runs
     _append_scores(
@@ -280,6 +282,17 @@ def put_scores(session: Session, runs: int) -> None:
         runs=runs,
         tell=session.warnings.append,
     )
+
+
+def _is_peek(session: Session) -> bool:
+    """Whether a dry run scores what a run would: its few steps are all that an arm trains, or an arm starts from trained weights."""
+    for arm in session.plan.arms:
+        steps, model = known_steps(arm.run), arm.run.model
+        if model.init_from_checkpoint or model.load_checkpoint_path:
+            return True
+        if steps is not None and steps <= DRY_STEPS:
+            return True
+    return False
 
 
 def put_evaluation(
