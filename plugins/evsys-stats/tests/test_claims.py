@@ -77,7 +77,7 @@ def test_each_claim_is_tested_against_its_own_boundary(claim, margin, before, af
 
 def test_one_training_run_supports_a_checkpoint_in_these_words():
     assert verdict_line(conclude(QUESTION, [arm("a", ZEROS, ONES)])) == (
-        "SUPPORTED (this checkpoint): a beats base_model; nothing is claimed about another training run of its recipe"
+        "SUPPORTED (this checkpoint): a beats base_model; enough to choose this checkpoint, not to expect the same of another run of its recipe"
     )
 
 

@@ -67,7 +67,7 @@ def test_a_confirmed_winner_is_supported_by_its_fresh_runs_alone(learns):
     assert [c.n_seeds for c in conclusion.comparisons] == [1, 1, 1]
     assert conclusion.reason == (
         f"{BEST}, the best of 3 arms, beats base_model when retrained; "
-        "nothing is claimed about another training run of its recipe"
+        "enough to choose this checkpoint, not to expect the same of another run of its recipe"
     )
 
 
@@ -218,7 +218,7 @@ def test_without_seeds_nothing_is_trained_and_the_trained_models_are_scored_once
     assert result.conclusion.verdict == "SUPPORTED"
     assert result.conclusion.reason == (
         f"{BEST}, the best of 2 arms, beats {WORST} when evaluated again; "
-        "nothing is claimed about another training run of its recipe"
+        "enough to choose this checkpoint, not to expect the same of another run of its recipe"
     )
 
 

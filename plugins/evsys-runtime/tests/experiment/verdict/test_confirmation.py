@@ -177,7 +177,7 @@ def test_untrained_weights_are_never_said_to_be_trained_anew():
     conclusion = conclude(untrained, [*chosen, *fresh], confirming=asked)
     assert conclusion.reason == (
         "a, the best of 2 arms, beats base_model when retrained; "
-        "nothing is claimed about another training run of its recipe"
+        "enough to choose this checkpoint, not to expect the same of another run of its recipe"
     )
     assert confirmed_line(conclusion).startswith(
         "a retrained with 1 seed, compared with untrained weights: a: val.mean_reward 0.125 -> 0.875"

@@ -66,7 +66,7 @@ def confirmed_verdict(
         limit = (
             ""
             if again.claim != "checkpoint"
-            else "; nothing is claimed about another training run of its recipe"
+            else "; enough to choose this checkpoint, not to expect the same of another run of its recipe"
         )
         return "SUPPORTED", f"{said}{limit}"
     if again.outcome == "inconclusive":

@@ -26,7 +26,7 @@ def subject_limit(comparison: Comparison) -> str:
     """The limitation of a supported claim about a checkpoint; empty for a claim about a recipe."""
     if comparison.claim != "checkpoint":
         return ""
-    return "; nothing is claimed about another training run of its recipe"
+    return "; enough to choose this checkpoint, not to expect the same of another run of its recipe"
 
 
 def verdict_of(
