@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from evsys.errors import PLUGIN_FAILURES, EvsysError, PluginError
-from evsys.optional import declared
+from evsys.errors import PLUGIN_FAILURES, EvsysError
 from evsys.types import HarborTask, NoScore, Score, VerifierSpec, reaches
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
 from evsys_runtime.evaluation.made_answers import (
@@ -221,7 +220,7 @@ class _Check:
         for task in self.benchmark.tasks:
             if task.verifier is None:
                 self._leave_out("its folder brings its own tests")
-            elif _costs(self._verifier(task.verifier), self.registry):
+            elif not self._verifier(task.verifier).is_free(self.registry):
                 self._leave_out(f"verifier {task.verifier.name!r} costs money")
             else:
                 groups.setdefault(task.verifier.name, []).append(
@@ -289,19 +288,6 @@ def _prefers_lower(metric: BoundMetric) -> bool:
     if low is None or high is None or low == high:
         return False
     return (high < low) == (metric.direction == "max")
-
-
-def _costs(verifier: BoundVerifier, registry: Registry) -> bool:
-    """True for a verifier that declares `free = False`, or calls one that does: a judge paid for."""
-    if not declared(verifier.call, "free", True):
-        return True
-    for name in verifier.uses:
-        try:
-            if not declared(registry.get("verifier", name), "free", True):
-                return True
-        except PluginError:  # it can't be looked up by this name, so neither can what it costs
-            return True
-    return False
 
 
 def _shuffle(chosen: Sequence[_Tried]) -> None:

@@ -71,6 +71,15 @@ class BoundVerifier:
         if callable(own):
             own(expected)
 
+    def is_free(self, registry: Registry) -> bool:
+        """False for a verifier that declares `free = False`, or calls one that does: a judge paid for."""
+        if not declared(self.call, "free", True):
+            return False
+        try:
+            return all(declared(registry.get("verifier", name), "free", True) for name in self.uses)
+        except PluginError:  # it can't be looked up by this name, so neither can what it costs
+            return False
+
     async def judge(self, expected: Any, rollout: Rollout) -> Any:
         """Call the verifier and wait for what it says; its exceptions pass through."""
         further = {"rollout": rollout} if self.wants_rollout else {}

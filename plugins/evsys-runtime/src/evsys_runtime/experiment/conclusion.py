@@ -60,8 +60,7 @@ def conclude_and_write(
     asked += [] if confirming is None else [confirming.question]
     known = collect_prior(session, asked, decided_by, concludes=True)
     alike = same_orders(arms)
-    doubts = [] if session.options.dry else [doubt.says for doubt in find_doubts(session)]
-    warnings = _warnings(session, arms, (*alike, *doubts, *session.plan.registry.warnings), ended_by)
+    warnings = _warnings(session, arms, (*alike, *session.plan.registry.warnings), ended_by)
     conclusion = _decide(session, question, confirming, known, decided_by, warnings=warnings, flagged=flagged)
     if in_stages:
         told = () if session.options.dry else forgetting_of(session.plan, session.results, session.benchmarks)
@@ -159,8 +158,9 @@ def _add_run_warnings(
         "simulated_by": sorted(session.simulated),
         HACKING_SUSPECTED: _alarmed_runs(arms),
     }
-    if not session.options.dry and conclusion.verdict is not None:
-        marks[DOUBTS] = [attrs.asdict(doubt) for doubt in find_doubts(session)]
+    doubts = tuple(find_doubts(session, conclusion))
+    marks[DOUBTS] = [attrs.asdict(doubt) for doubt in doubts]
+    conclusion = attrs.evolve(conclusion, warnings=(*conclusion.warnings, *(doubt.says for doubt in doubts)))
     marks["requests"] = session.record.facts.get("requests", [])
     marks = {name: found for name, found in marks.items() if found}
     return attrs.evolve(conclusion, extra={**conclusion.extra, **marks}) if marks else conclusion

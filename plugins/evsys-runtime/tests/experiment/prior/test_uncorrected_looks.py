@@ -210,6 +210,71 @@ def test_graders_that_were_not_checked(project):
     marked(project.experiment(metadata=METADATA, skip_grader_check=True), "grader check skipped")
 
 
+STATEFUL = """
+from evsys import register_verifier_fn
+
+asked = {}
+
+
+@register_verifier_fn("second_time")
+def second_time(output, expected, params):
+    asked[expected] = asked.get(expected, 0) + 1
+    return float(asked[expected] > 1)
+
+
+@register_verifier_fn("first_letter")
+def first_letter(output, expected, params):
+    return float(output[:1] == expected)
+"""
+
+
+def test_a_verifier_that_remembers_what_it_was_asked(project):
+    project.code("stateful", STATEFUL)
+    project.tasks([(f"t{i:02d}", f"say a for {i}", f"{i}") for i in range(40)], verifier="second_time")
+    experiment = project.experiment(metadata=METADATA, skip_grader_check=True)
+    assert marked(experiment, "40 of 40 answers judged otherwise again").number == 1
+
+
+METRIC = """
+from evsys import register_metric
+
+
+class Rising:
+    direction = "max"
+    calls = 0
+
+    def compute(self, task_rewards):
+        values = [self.task_value(rewards) for rewards in task_rewards]
+        return sum(values) / len(values)
+
+    def task_value(self, rewards):
+        Rising.calls += 1
+        return float(Rising.calls)
+
+
+register_metric("rising")(Rising)
+"""
+
+
+def test_a_metric_that_remembers_what_it_was_asked(project):
+    project.code("rising", METRIC)
+    metadata = METADATA.replace("mean_reward", "rising").replace(
+        "max_tokens: 4", "max_tokens: 4, metrics: [rising]"
+    )
+    marked(project.experiment(metadata=metadata), "rising computed otherwise again")
+
+
+def test_a_verifier_that_judges_by_the_answer_alone_is_not_marked(project):
+    project.code("stateful", STATEFUL)
+    project.tasks(
+        [(f"t{i:02d}", f"say {'abcdefgh'[i % 8]} for {i}", "abcdefgh"[i % 8]) for i in range(40)],
+        verifier="first_letter",
+    )
+    conclusion = project.experiment(metadata=METADATA).run().conclusion
+    assert conclusion.verdict == "SUPPORTED"
+    assert "judged otherwise" not in verdict_line(conclusion)
+
+
 def test_a_checkpoint_that_was_copied_out_of_a_record_that_is_gone(project):
     """It may have been trained on the benchmark."""
     first = project.experiment(metadata="metadata: {hypothesis: it learns}\n")

@@ -94,7 +94,10 @@ def test_a_script_without_evsys_recomputes_the_conclusion_from_the_record_alone(
     comparison = confirmed["comparison"]
     assert (comparison["arm"], confirmed["runs"]) == (again["arm"], again["runs"])
     beats = f"{again['arm']}, the best of 4 arms, beats base_model when retrained; "
-    assert conclusion["reason"] == f"{beats}enough to choose this checkpoint, not to expect the same of another run of its recipe"
+    assert (
+        conclusion["reason"]
+        == f"{beats}enough to choose this checkpoint, not to expect the same of another run of its recipe"
+    )
     assert [comparison[name] for name in NUMBERS] == pytest.approx([again[name] for name in NUMBERS])
     assert [comparison[name] for name in COUNTS] == [again[name] for name in COUNTS]
     for bound in ("low", "high"):
