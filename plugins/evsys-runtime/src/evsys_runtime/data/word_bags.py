@@ -20,7 +20,7 @@ CHANCE = 0.01
 """The chance of any false alarm in a search, if the words of rows come independently of each other."""
 
 _LONGEST = 3
-"""A text of more times as many words as a task has is no copy of it."""
+"""A text with more times as many words as a task is not a copy of it."""
 _SHORTEST = 30
 _MOST_ROWS = 5
 

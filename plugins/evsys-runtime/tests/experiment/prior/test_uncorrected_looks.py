@@ -13,6 +13,7 @@ import pytest
 from small_project import RUN
 
 from evsys import use_registry
+from evsys.types import Conclusion
 from evsys_backend_mock.backend import MockBackend
 from evsys_record import experiment_record
 from evsys_record.files import read_json, write_json
@@ -27,6 +28,7 @@ from evsys_runtime.experiment import Experiment
 from evsys_runtime.experiment import experiment as running
 from evsys_runtime.experiment.evaluated_models import find_saved_model
 from evsys_runtime.experiment.evaluation import ascore
+from evsys_runtime.experiment.prior import doubts
 from evsys_runtime.experiment.verdict.prose import verdict_line
 
 METADATA = """
@@ -235,33 +237,26 @@ def test_a_verifier_that_remembers_what_it_was_asked(project):
     assert marked(experiment, "40 of 40 answers judged otherwise again").number == 1
 
 
-METRIC = """
-from evsys import register_metric
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_metric_that_remembers_what_it_was_asked(monkeypatch, grows):
+    calls = []
 
+    def task_value(rewards):
+        calls.append(rewards)
+        return sum(rewards) + grows * len(calls)
 
-class Rising:
-    direction = "max"
-    calls = 0
-
-    def compute(self, task_rewards):
-        values = [self.task_value(rewards) for rewards in task_rewards]
-        return sum(values) / len(values)
-
-    def task_value(self, rewards):
-        Rising.calls += 1
-        return float(Rising.calls)
-
-
-register_metric("rising")(Rising)
-"""
-
-
-def test_a_metric_that_remembers_what_it_was_asked(project):
-    project.code("rising", METRIC)
-    metadata = METADATA.replace("mean_reward", "rising").replace(
-        "max_tokens: 4", "max_tokens: 4, metrics: [rising]"
+    entry = SimpleNamespace(name="val", metric=lambda _name: SimpleNamespace(task_value=task_value))
+    scoring = SimpleNamespace(benchmark="val@selected", model=None, task_rewards={"a": (0.0,), "b": (1.0,)})
+    session = SimpleNamespace(
+        benchmarks=[entry],
+        results={"run-s0": SimpleNamespace(evaluations=[scoring])},
+        options=SimpleNamespace(dry=False, skip_grader_check=False),
+        unknown_weights={},
+        plan=SimpleNamespace(success=SimpleNamespace(benchmark="val", metric="rising")),
     )
-    marked(project.experiment(metadata=metadata), "rising computed otherwise again")
+    monkeypatch.setattr(doubts, "rejudge", lambda _session, _entry: None)
+    found = doubts.find_doubts(session, Conclusion(verdict="SUPPORTED", reason="it wins"))
+    assert [mark.label for mark in found] == ["rising computed otherwise again"] * grows
 
 
 def test_a_verifier_that_judges_by_the_answer_alone_is_not_marked(project):
