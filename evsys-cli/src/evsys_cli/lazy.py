@@ -56,6 +56,13 @@ class ExtendedGroup(GuidedGroup):
 
         return plugin_command(f"{self.name}.{cmd_name}", expected=True)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, by the name that was given, without that of the group."""
+        _, command, rest = super().resolve_command(ctx, args)
+        return args[0] if command is not None else None, command, rest
+
 
 class LazyGroup(GuidedGroup):
     """Finds its commands by `evsys_cli.table` and the `evsys.commands` entry points.

@@ -179,10 +179,15 @@ def test_a_chunk_beyond_the_end_is_refused(store, number):
         store.take("lab", "0" * 64, number, pack_chunk(b"0123456789"))
 
 
-@pytest.mark.parametrize("digest", ["", "x", "0" * 63, "G" * 64, "../" + "0" * 61])
+@pytest.mark.parametrize("digest", ["", "x", "0" * 63, "G" * 64, "../" + "0" * 61, "\x00", "\ud800"])
 def test_a_hash_that_is_none_is_refused(store, digest):
-    with pytest.raises(ConfigError, match="is not a SHA-256"):
-        store.begin("lab", digest, 10)
+    for ask in (
+        lambda: store.begin("lab", digest, 10),
+        lambda: store.take("lab", digest, 0, pack_chunk(b"x")),
+        lambda: store.add("lab", "datasets", "faq", digest),
+    ):
+        with pytest.raises(ConfigError, match="is not a SHA-256"):
+            ask()
 
 
 def test_only_so_many_uploads_are_incomplete_and_abandoned_ones_make_room(store, database, monkeypatch):

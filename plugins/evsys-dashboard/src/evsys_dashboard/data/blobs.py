@@ -58,8 +58,7 @@ class Blobs:
         Raises:
             ConfigError: the hash isn't one, there are too many bytes, or too many uploads are incomplete.
         """
-        if not is_digest(digest):
-            raise ConfigError(f"{digest[:80]!r} is not a SHA-256 in hexadecimal digits")
+        _refuse_odd_digest(digest)
         if not 0 < size <= MOST_BYTES:
             raise ConfigError(
                 f"{size} bytes can't be taken, at most {MOST_BYTES}", hint="divide the rows among several"
@@ -82,6 +81,7 @@ class Blobs:
         Raises:
             ConfigError: nothing of this hash was begun, or the chunk can't be one of it.
         """
+        _refuse_odd_digest(digest)
         with self._database.reading() as connection:
             found = _blob(connection, project_id, digest)
         if found is None:
@@ -109,6 +109,7 @@ class Blobs:
         Raises:
             ConfigError: a chunk is missing, a line isn't a row, or the bytes have another hash: then all are forgotten.
         """
+        _refuse_odd_digest(digest)
         with self._database.reading() as connection:
             found = _blob(connection, project_id, digest)
             if found is None:
@@ -183,6 +184,11 @@ class Blobs:
                     break
         after = first + len(found)
         return found, after if found and after < total else None
+
+
+def _refuse_odd_digest(digest: str) -> None:
+    if not is_digest(digest):
+        raise ConfigError(f"{digest[:80]!r} is not a SHA-256 in hexadecimal digits")
 
 
 def _list_row(number: int, line: bytes) -> Row:

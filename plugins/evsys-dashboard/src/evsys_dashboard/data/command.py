@@ -87,7 +87,7 @@ def dataset_upload(name: str, file: Path, *, sealed: bool, **options: Any) -> No
     _upload("datasets", name, file, read_rows(file), split="test" if sealed else None, **options)
 
 
-@click.command("upload")
+@click.command("benchmark.upload")
 @click.argument("name")
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
 @click.option(
@@ -298,21 +298,22 @@ def _client(url: str | None, project: str | None) -> Iterator[DataClient]:
 def _further(kind: Kind) -> tuple[click.Command, click.Command, click.Command, click.Command]:
     """The commands that are the same for both kinds: list, versions, show, pull."""
     one = kind.removesuffix("s")
+    prefix = "benchmark." if kind == "benchmarks" else ""  # by which `evsys benchmark` finds its commands
 
-    @click.command("list", help=f"List the {kind} on the server, with the latest version of each.")
+    @click.command(f"{prefix}list", help=f"List the {kind} on the server, with the latest version of each.")
     @click.option("--text", default="", help="Only names that contain this.")
     @_add_options(_server_options)
     def list_names(**options: Any) -> None:
         _list(kind, **options)
 
-    @click.command("versions", help=f"List the versions of the {one} NAME, the newest first.")
+    @click.command(f"{prefix}versions", help=f"List the versions of the {one} NAME, the newest first.")
     @click.argument("name")
     @_add_options(_server_options)
     def versions(name: str, **options: Any) -> None:
         _versions(kind, name, **options)
 
     @click.command(
-        "show",
+        f"{prefix}show",
         help=f"Show a version of a {one}, what it was made from, and who used it.\n\nREF is the ID of a version, or a name for its latest one.",
     )
     @click.argument("ref")
@@ -322,7 +323,7 @@ def _further(kind: Kind) -> tuple[click.Command, click.Command, click.Command, c
         _show(kind, ref, **options)
 
     @click.command(
-        "pull",
+        f"{prefix}pull",
         help=f"Pull a version of a {one} into this project's cache, where experiments find it without a network.\n\n"
         "REF is the ID of a version, or a name for its latest one. Repeat an interrupted command to continue.",
     )
