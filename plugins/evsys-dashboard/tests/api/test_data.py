@@ -3,11 +3,12 @@
 import io
 import json
 import zlib
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 from clients import Client, served
 from team_data import TASKS
+from yarl import URL
 
 from evsys_dashboard.data.client import checked_file
 from evsys_dashboard.data.shapes import CHUNK
@@ -191,3 +192,46 @@ def test_a_chunk_comes_as_bytes(team):
 
     data = served(team_dashboard(team.url, team.directory), work)
     assert [json.loads(line) for line in data.splitlines()] == ROWS
+
+
+ODD_TEXTS = ["%00", "%ED%A0%80", "%FF", "%F0%9F%98%80", "..%2F..%2Fx", "a%2Fb", "%27%20OR%201=1--", "9" * 400]
+ODD_TEXTS += ["-1", "1e9", "nan", "%5B%5D", "faq-000000000000", "faq%00-000000000000"]
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+def test_no_text_in_an_address_or_a_body_makes_the_server_fail(team, text):
+    key = team.key("read", "write", "test", "admin", project=None)
+    team.upload(team.key("write"), "datasets", "faq", ROWS)
+    data = "/projects/lab/data"
+    asked = [
+        f"/projects/{text}/data/datasets",
+        *(f"{data}/{text}{part}" for part in ("", "/faq", "/faq/rows")),
+        *(f"{data}/datasets/{text}{part}" for part in ("", "/versions", "/rows", "/checks", "/chunks/0")),
+        f"{data}/datasets/faq/chunks/{text}",
+        *(f"{data}/datasets?{name}={text}" for name in ("text", "limit", "offset")),
+        *(f"{data}/datasets/faq/rows?{name}={text}" for name in ("limit", "offset", "odd")),
+    ]
+    whole = unquote(text, errors="surrogateescape")
+    bodies = [
+        ("blobs", {"digest": whole, "size": 10}),
+        ("blobs", {"digest": HASH, "size": whole}),
+        ("data/datasets/faq/versions", {"digest": whole}),
+        ("data/datasets/faq/versions", {"digest": HASH, "made_from": [whole], "note": whole}),
+        (f"data/datasets/{text}/versions", {"digest": HASH, "file": whole}),
+        (f"blobs/{text}/chunks/0", {}),
+    ]
+
+    async def work(client):
+        url = f"{team.address}/api/v1"
+        found = []
+        for path in asked:
+            async with client.session.get(URL(url + path, encoded=True), headers=bearer(key)) as response:
+                found.append((path, response.status))
+        for path, body in bodies:
+            place = URL(f"{url}/projects/lab/{path}", encoded=True)
+            async with client.session.post(place, headers=bearer(key), json=body) as response:
+                found.append((path, response.status))
+        return found
+
+    found = served(team_dashboard(team.url, team.directory), work)
+    assert [each for each in found if each[1] >= 500] == []
