@@ -35,6 +35,7 @@ ONE_THREAD = {
 }  # the test processes share the processors, and BLAS threads wait by spinning
 SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 BROWSER = ["playwright==1.65.2", "axe-playwright-python==0.1.8"]
+INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
 FUZZ = ["schemathesis==4.32.5"]
 PEERS = ["hydra-core>=1.3", "inspect-ai", "jinja2", "llm", "scipy", "transformers==5.24.0"]
 LOGGING_PEERS = [
@@ -202,6 +203,25 @@ def postgres(session: nox.Session) -> None:
     if not session.posargs:  # fifty kills, ten clients
         push = "plugins/evsys-dashboard/tests/push"
         session.run("python", "-m", "pytest", "-m", "slow", push, env={"EVSYS_POSTGRES": "1"})
+
+
+@nox.session(python=DEFAULT_PYTHON)
+def mcp(session: nox.Session) -> None:
+    """Run the tests of the MCP server, with MCP Inspector's command line as a client too; needs Node.js 20 or newer for that."""
+    _sync(session, "--all-packages", "--group=test")
+    env = {}
+    if shutil.which("npm") is None:
+        session.warn(
+            "MCP Inspector's tests are skipped: Node.js isn't installed (`apt install nodejs npm`, `brew install node`, "
+            "or https://nodejs.org)"
+        )
+    else:
+        folder = Path(session.create_tmp()) / "inspector"
+        session.run(
+            "npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), INSPECTOR, external=True
+        )
+        env = {"EVSYS_MCP_INSPECTOR": str(folder / "node_modules" / ".bin" / "mcp-inspector")}
+    session.run("python", "-m", "pytest", "plugins/evsys-mcp", *session.posargs, env=env)
 
 
 @nox.session(python=DEFAULT_PYTHON)

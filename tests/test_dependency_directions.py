@@ -103,7 +103,8 @@ def test_extras_name_no_plugin_but_in_the_sdk_and_the_conformance_suite(dist: Di
     extras = {
         "evsys-sdk": STANDARD_SET
         | {
-            *("evsys-backend-tinker", "evsys-conformance", "evsys-dashboard", "evsys-loggers", "evsys-plots"),
+            *("evsys-backend-tinker", "evsys-conformance", "evsys-dashboard", "evsys-loggers", "evsys-mcp"),
+            "evsys-plots",
             *("evsys-rollouts-harbor", "evsys-search-optuna", "evsys-server"),
         },
         "evsys-conformance": {"evsys-core", "evsys-runtime", "evsys-backend-mock"},

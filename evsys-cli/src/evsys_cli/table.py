@@ -126,6 +126,7 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         "report": CommandInfo("report", "Write an experiment's pages as one HTML file.", "evsys-dashboard"),
         "sync": CommandInfo("sync", "Send records to a team's server.", "evsys-dashboard"),
         "serve": CommandInfo("serve", "Serve models over the Tinker and OpenAI protocols.", "evsys-server"),
+        "mcp": CommandInfo("mcp", "Serve this project's experiments to agents.", "evsys-mcp"),
         "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
         "backend": CommandInfo("backend", "Test a training server with a small run.", "evsys-backend-tinker"),
     },

@@ -175,25 +175,59 @@ _SPAN = re.compile(r"\b\d[\d,]* s\b")
 """A time in a reason, such as that for which a service has failed: it makes no other reason of it."""
 
 
-def _most_common(absent: Sequence[NoScore], most: int) -> list[tuple[int, str, str]]:
-    """The reasons that most scores are missing for, each with its count, its boundary and its last wording."""
+_SHORTEST_QUOTE = 16
+"""Characters that a reason has in common with an answer when it quotes it."""
+
+_SHORTEST_ANSWER = 6
+_QUOTE = "[answer]"
+_LONGEST_REASON = 2000
+
+
+def _most_common(absent: Sequence[tuple[Rollout, NoScore]], most: int) -> list[tuple[int, str, str]]:
+    """The reasons that most scores are missing for, each with its count, its boundary and its last wording.
+
+    What a reason quotes of an answer is left out: it would make each of them another one, and readers of a conclusion
+    didn't ask for the words of a model.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     wordings: dict[tuple[str, str], str] = {}
-    for missing in absent:
-        key = missing.boundary or "unknown", _SPAN.sub("", missing.reason)
+    for rollout, missing in absent:
+        reason = _without_quotes(missing.reason, rollout)
+        key = missing.boundary or "unknown", _SPAN.sub("", reason)
         counts[key] += 1
-        wordings[key] = missing.reason
+        wordings[key] = reason
     return [(count, key[0], wordings[key]) for key, count in counts.most_common(most)]
+
+
+def _without_quotes(reason: str, rollout: Rollout) -> str:
+    """A reason with `[answer]` in place of what it quotes of the model."""
+    said = [message for message in rollout.messages if message.role == "assistant"]
+    texts = {
+        rollout.output,
+        *(text for message in said for text in (message.content, message.reasoning or "")),
+    }
+    reason = reason[:_LONGEST_REASON]
+    for short in sorted((text.strip() for text in texts), key=len):
+        if _SHORTEST_ANSWER <= len(short) < _SHORTEST_QUOTE:
+            reason = reason.replace(short, _QUOTE)
+    parts, end = [], 0
+    for start in range(len(reason) - _SHORTEST_QUOTE + 1):
+        piece = reason[start : start + _SHORTEST_QUOTE]
+        if any(piece in text for text in texts):
+            if start > end or not parts:
+                parts += [reason[end:start], _QUOTE]
+            end = start + _SHORTEST_QUOTE
+    return "".join((*parts, reason[end:]))
 
 
 def _invalid(rollouts: Sequence[Rollout]) -> Failure | None:
     """Why an evaluation says nothing: too many of its rollouts have no score."""
-    absent = [rollout.score for rollout in rollouts if isinstance(rollout.score, NoScore)]
+    absent = [(rollout, rollout.score) for rollout in rollouts if isinstance(rollout.score, NoScore)]
     if len(absent) <= MAX_NO_SCORE * len(rollouts):
         return None
     told = "; ".join(f"{count} x {where}: {reason}" for count, where, reason in _most_common(absent, 3))
     return Failure(
-        boundary=absent[0].boundary or "evaluation",
+        boundary=absent[0][1].boundary or "evaluation",
         message=f"{len(absent)} of {len(rollouts)} rollouts have no score, more than {MAX_NO_SCORE:.0%} ({told})",
         error_type="NoScore",
     )

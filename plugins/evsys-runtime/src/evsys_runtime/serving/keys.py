@@ -7,18 +7,16 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
 from evsys_record.encoding import utf8
 
 if TYPE_CHECKING:
-    from aiohttp import web
-
     from evsys.protocols import Log
 
-__all__ = ["KeyCheck", "WrongKeys"]
+__all__ = ["Caller", "KeyCheck", "WrongKeys"]
 
 FREE = 3
 """Wrong keys in a row answered at once: a wrongly configured client sees why without a wait."""
@@ -28,6 +26,16 @@ FORGET_SECONDS = 300.0
 ADDRESSES = 4096
 DELAYED = 64
 """Answers held back at once. Beyond that wrong keys are refused at once again, or waiting would be a way to fill the server."""
+
+
+class Caller(Protocol):
+    """A request: the address that it came from, and its path."""
+
+    @property
+    def remote(self) -> str | None: ...
+
+    @property
+    def path(self) -> str: ...
 
 
 @attrs.define
@@ -61,7 +69,7 @@ class WrongKeys:
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
         self._delayed = 0
 
-    async def hold(self, request: web.Request) -> None:
+    async def hold(self, request: Caller) -> None:
         """Count a wrong key, and wait as long as its address has earned."""
         address = request.remote or "unknown"
         count = self._count(address)
@@ -109,7 +117,7 @@ class KeyCheck:
         self._key = None if key is None else utf8(key)
         self._wrong = WrongKeys(log=log, clock=clock, sleep=sleep)
 
-    async def accepts(self, request: web.Request, given: str) -> bool:
+    async def accepts(self, request: Caller, given: str) -> bool:
         """Whether `given` is the key. Returns False after the delay that its address has earned."""
         if self._key is None or hmac.compare_digest(utf8(given), self._key):
             return True
