@@ -212,8 +212,7 @@ def mcp(session: nox.Session) -> None:
     env = {}
     if shutil.which("npm") is None:
         session.warn(
-            "MCP Inspector's tests are skipped: Node.js isn't installed (`apt install nodejs npm`, `brew install node`, "
-            "or https://nodejs.org)"
+            "MCP Inspector's tests are skipped: Node.js isn't installed (`apt install nodejs npm`, or `brew install node`)"
         )
     else:
         folder = Path(session.create_tmp()) / "inspector"

@@ -66,7 +66,7 @@ class _Served:
     async def list_tools(
         self, _context: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_described(tool) for tool in self._toolbox.tools.values()])
+        return types.ListToolsResult(tools=[_description(tool) for tool in self._toolbox.tools.values()])
 
     async def call_tool(self, _context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
@@ -80,7 +80,7 @@ class _Served:
         return types.CallToolResult(content=content, structured_content={**answer.tree})
 
     def _rest(self, name: str, answer: Answer) -> list[types.ContentBlock]:
-        """What an answer lacks, and where the whole is."""
+        """The parts that an answer lacks, and a link to the whole."""
         key = secrets.token_urlsafe(9)
         self._wholes[key] = compact_text(answer.whole)
         while len(self._wholes) > _WHOLES:
@@ -124,7 +124,7 @@ class _Served:
         return types.ReadResourceResult(contents=[contents])
 
 
-def _described(tool: Tool) -> types.Tool:
+def _description(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,

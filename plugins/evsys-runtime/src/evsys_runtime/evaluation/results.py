@@ -186,7 +186,7 @@ _LONGEST_REASON = 2000
 def _most_common(absent: Sequence[tuple[Rollout, NoScore]], most: int) -> list[tuple[int, str, str]]:
     """The reasons that most scores are missing for, each with its count, its boundary and its last wording.
 
-    What a reason quotes of an answer is left out: it would make each of them another one, and readers of a conclusion
+    Quotes of an answer are left out: it would make each of them another one, and readers of a conclusion
     didn't ask for the words of a model.
     """
     counts: Counter[tuple[str, str]] = Counter()
@@ -210,7 +210,8 @@ def _without_quotes(reason: str, rollout: Rollout) -> str:
     for short in sorted((text.strip() for text in texts), key=len):
         if _SHORTEST_ANSWER <= len(short) < _SHORTEST_QUOTE:
             reason = reason.replace(short, _QUOTE)
-    parts, end = [], 0
+    parts: list[str] = []
+    end = 0
     for start in range(len(reason) - _SHORTEST_QUOTE + 1):
         piece = reason[start : start + _SHORTEST_QUOTE]
         if any(piece in text for text in texts):

@@ -1,4 +1,4 @@
-"""What experiment files, plugins and answers consist of: as JSON Schemas, or as outlines."""
+"""Experiment files, plugins and answers described: by their JSON Schemas, or in outline."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from evsys_runtime.tools.outline import outline
 __all__ = ["EXPERIMENT", "RESULT", "describe", "plugin_schema"]
 
 EXPERIMENT, RESULT = "experiment", "result"
-"""What can be described besides the kinds of plugins."""
+"""The subjects besides the kinds of plugins."""
 
 
 def describe(kind: str | None, name: str | None, registry: Registry, *, full: bool) -> Described:
-    """The names of a kind, or what one of it consists of.
+    """The names of a kind, or the description of one of it.
 
     Args:
         kind: of plugin, or `experiment` or `result`; None gives all of these.

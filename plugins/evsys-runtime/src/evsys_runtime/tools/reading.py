@@ -56,7 +56,7 @@ _STATUS_SECONDS = 10.0
 
 
 def context(lab: Lab, *, tokens: int, written: Callable[[Context], str]) -> Context:
-    """What is known from all experiments, fitted to `tokens` of the text that `written` makes of it."""
+    """The knowledge from all experiments, fitted to `tokens` of the text that `written` makes of it."""
     with lab.index() as index:
         whole = context_of(index, lab.project)
     return fit(whole, tokens, written)
@@ -101,7 +101,7 @@ class Showing:
 
     @property
     def short(self) -> Shown:
-        """What documents have: a run in full, an experiment without the scores of every task."""
+        """A run in full, or an experiment without the scores of every task, as documents have it."""
         return self.whole if self.run is not None else compact(self.whole)
 
 

@@ -22,7 +22,7 @@ MOST_TOKENS = 2000
 
 @attrs.frozen(kw_only=True)
 class Arguments:
-    """What every tool takes."""
+    """Arguments of every tool."""
 
     max_tokens: int = option(
         MOST_TOKENS,
@@ -33,7 +33,7 @@ class Arguments:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Answer:
-    """What a tool answers.
+    """The answer of a tool.
 
     Attributes:
         tree: JSON values that fit the tool's schema.

@@ -39,12 +39,12 @@ _EXPERIMENT = (
 
 @attrs.frozen(kw_only=True)
 class ContextArguments(Arguments):
-    """What `context` takes."""
+    """Arguments of `context`."""
 
 
 @attrs.frozen(kw_only=True)
 class HistoryArguments(Arguments):
-    """What `history` takes."""
+    """Arguments of `history`."""
 
     text: str | None = option(
         None, "Words, or beginnings of words, that must all occur in the record's text."
@@ -71,35 +71,35 @@ class HistoryArguments(Arguments):
 
 @attrs.frozen(kw_only=True)
 class ExperimentArguments(Arguments):
-    """What tools about one experiment take."""
+    """Arguments of tools about one experiment."""
 
     experiment: str = option("last", _EXPERIMENT)
 
 
 @attrs.frozen(kw_only=True)
 class ShowArguments(ExperimentArguments):
-    """What `show` takes."""
+    """Arguments of `show`."""
 
     run: str | None = option(None, "One run of it, with its files.")
 
 
 @attrs.frozen(kw_only=True)
 class WhyArguments(ExperimentArguments):
-    """What `why` takes."""
+    """Arguments of `why`."""
 
     arm: str | None = option(None, "One arm, or run, of it.")
 
 
 @attrs.frozen(kw_only=True)
 class NextArguments(Arguments):
-    """What `next` takes."""
+    """Arguments of `next`."""
 
     limit: int = option(3, "Most suggestions.", ge=1)
 
 
 @attrs.frozen(kw_only=True)
 class CompareArguments(Arguments):
-    """What `compare` takes."""
+    """Arguments of `compare`."""
 
     one: str = option(..., "An experiment, or EXPERIMENT/RUN.")
     other: str = option(..., "The one to compare it with.")
@@ -107,7 +107,7 @@ class CompareArguments(Arguments):
 
 @attrs.frozen(kw_only=True)
 class WaitArguments(ExperimentArguments):
-    """What `wait` takes."""
+    """Arguments of `wait`."""
 
     seconds: float = option(LONGEST_WAIT, "Longest wait.", ge=0, le=LONGEST_WAIT)
     event: str | None = option(None, "Return at this event, such as evaluation.finished.")
@@ -116,7 +116,7 @@ class WaitArguments(ExperimentArguments):
 
 @attrs.frozen(kw_only=True)
 class PlanArguments(Arguments):
-    """What `plan` takes."""
+    """Arguments of `plan`."""
 
     config: str = option(..., "The experiment file, by its path in the project.")
     set: list[str] = option(attrs.Factory(list), "Values to override, each as PATH=VALUE.")
@@ -124,7 +124,7 @@ class PlanArguments(Arguments):
 
 @attrs.frozen(kw_only=True)
 class RunArguments(Arguments):
-    """What `run` takes."""
+    """Arguments of `run`."""
 
     token: str = option(
         ..., "The `token` of a plan, for the same file and values. It can be used once.", min_len=1
@@ -133,7 +133,7 @@ class RunArguments(Arguments):
 
 @attrs.frozen(kw_only=True)
 class RequestArguments(Arguments):
-    """What tools that steer an experiment take."""
+    """Arguments of tools that steer an experiment."""
 
     experiment: str = option(..., _EXPERIMENT, min_len=1)
     reason: str = option(..., "Why, for the record.", min_len=1)
@@ -141,14 +141,14 @@ class RequestArguments(Arguments):
 
 @attrs.frozen(kw_only=True)
 class StopArguments(RequestArguments):
-    """What `stop` takes."""
+    """Arguments of `stop`."""
 
     arm: str | None = option(None, "One arm, or run; all by default.")
 
 
 @attrs.frozen(kw_only=True)
 class PauseArguments(StopArguments):
-    """What `pause` takes."""
+    """Arguments of `pause`."""
 
     unpause: bool = option(False, "Continue what was paused.")
     now: bool = option(False, "Also hold in the middle of a step, before its next rollout.")
@@ -156,7 +156,7 @@ class PauseArguments(StopArguments):
 
 @attrs.frozen(kw_only=True)
 class ExtendArguments(RequestArguments):
-    """What `extend` takes."""
+    """Arguments of `extend`."""
 
     steps: int | None = option(None, "Optimiser steps to add.", ge=1)
     seconds: float | None = option(None, "Seconds to add.", gt=0)
@@ -166,14 +166,14 @@ class ExtendArguments(RequestArguments):
 
 @attrs.frozen(kw_only=True)
 class RetractArguments(RequestArguments):
-    """What `retract` takes."""
+    """Arguments of `retract`."""
 
     withdraw: bool = option(False, "Withdraw an earlier retraction: the conclusion holds after all.")
 
 
 @attrs.frozen(kw_only=True)
 class SchemaArguments(Arguments):
-    """What `schema` takes."""
+    """Arguments of `schema`."""
 
     kind: str | None = option(None, "A kind of plugin, `experiment` for the file, or `result` for an answer.")
     name: str | None = option(None, "The plugin, or the answer.")
@@ -182,7 +182,7 @@ class SchemaArguments(Arguments):
 
 @attrs.frozen(kw_only=True)
 class PreviewArguments(PlanArguments):
-    """What `preview` takes."""
+    """Arguments of `preview`."""
 
     arm: str | None = option(None, "The arm; the first by default.")
     rows: int = option(1, "Number of rows.", ge=1)
