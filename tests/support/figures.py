@@ -170,8 +170,9 @@ def _is_participle(word: str) -> bool:
     return word in _PARTICIPLES or (word.endswith("ed") and word not in _NO_PARTICIPLES)
 
 
+@cache
 def figures() -> dict[str, Figure]:
-    """All figures by name; none is counted yet."""
+    """All figures by name; none is counted yet. What they read of the sources is read once a process."""
     dists = distributions()
     sources = [(path, dist) for dist in dists for path in dist.modules]
     everything = [path for path, _ in sources]

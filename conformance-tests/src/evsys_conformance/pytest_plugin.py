@@ -64,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "evsys_live: a conformance check that needs a service; runs with --evsys-live"
     )
+    config.addinivalue_line("markers", "evsys_conformance: a check of the conformance suite")
     wanted = config.getoption("evsys_conformance")
     if not wanted:
         return
@@ -200,7 +201,7 @@ def pytest_runtest_call(item: pytest.Item) -> Any:
 
 
 def _is_ours(item: pytest.Item) -> bool:
-    return bool(getattr(getattr(item, "cls", None), "is_evsys_conformance", False))
+    return item.get_closest_marker("evsys_conformance") is not None
 
 
 @contextmanager

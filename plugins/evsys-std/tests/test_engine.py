@@ -209,6 +209,12 @@ def test_the_longest_time_of_an_agent_can_be_set_for_an_entry():
     assert isinstance(rollout.score, NoScore)
 
 
+def test_the_longest_time_of_a_rollout_includes_its_retries():
+    assert DirectEngine().rollout_seconds(10.0) == 10.0
+    assert DirectEngine(max_retries=2).rollout_seconds(10.0) == 30.0
+    assert DirectEngine(max_retries=2, timeout_seconds=100.0).rollout_seconds(10.0) == 300.0
+
+
 @pytest.mark.parametrize("limits", [RolloutLimits(n_concurrent=3), RolloutLimits(n_concurrent=3, wave=True)])
 def test_closing_early_leaves_nothing_running(limits):
     started, cancelled = [], []

@@ -17,7 +17,7 @@ __all__ = ["DistributionConformance"]
 class DistributionConformance:
     """Checks of a whole distribution. Override `distribution` with its name."""
 
-    is_evsys_conformance: ClassVar[bool] = True
+    pytestmark: ClassVar[pytest.MarkDecorator] = pytest.mark.evsys_conformance
     kind: ClassVar[str | None] = None
 
     @pytest.fixture

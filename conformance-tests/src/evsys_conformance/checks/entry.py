@@ -32,7 +32,7 @@ class EntryConformance:
     function that makes another one.
     """
 
-    is_evsys_conformance: ClassVar[bool] = True
+    pytestmark: ClassVar[pytest.MarkDecorator] = pytest.mark.evsys_conformance
     kind: ClassVar[str | None] = None
     words: ClassVar[Mapping[str, str]] = {
         "params": "example params that it is made from; by default none",

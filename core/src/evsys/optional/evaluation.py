@@ -23,6 +23,7 @@ __all__ = [
     "SupportsReadMetrics",
     "SupportsResults",
     "SupportsReuse",
+    "SupportsRolloutTime",
     "SupportsSelection",
     "SupportsSize",
     "SupportsSpace",
@@ -117,6 +118,14 @@ class SupportsWorkCheck(Protocol):
 
 
 @runtime_checkable
+class SupportsRolloutTime(Protocol):
+    """A rollout engine that takes longer for a rollout than its caller allows for one try."""
+
+    def rollout_seconds(self, allowed: float) -> float:
+        """The longest time of one rollout with its retries, in seconds; `allowed` is the caller's limit of one try."""
+
+
+@runtime_checkable
 class SupportsMonitoring(Protocol):
     """A callback that watches metrics."""
 
@@ -139,7 +148,7 @@ class SupportsSpace(Protocol):
     """A search that checks its space."""
 
     def validate_space(self, space: Sequence[SearchAxis]) -> Iterable[str]:
-        """Problems with the space, a text each."""
+        """Problems with the space, a string each."""
 
 
 @runtime_checkable

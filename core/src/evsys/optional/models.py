@@ -121,3 +121,5 @@ class SupportsText(Protocol):
     """A hash of everything that decides the tokens."""
     control_tokens: Mapping[str, int]
     """The tokens that only a chat template may write, and their ids."""
+    special_tokens: Mapping[str, str]
+    """The named special tokens as text, such as `bos_token`, which chat templates use."""

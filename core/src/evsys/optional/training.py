@@ -51,7 +51,7 @@ class SupportsRoleCheck(Protocol):
     """Knows which second models it can't use."""
 
     def validate_roles(self, model: ModelSpec, roles: Mapping[str, ModelSpec]) -> Iterable[str]:
-        """Problems with the second models, a text each, before anything is prepared."""
+        """Problems with the second models, a string each, before anything is prepared."""
 
 
 @runtime_checkable
@@ -75,7 +75,7 @@ class SupportsModelCheck(Protocol):
     """An algorithm or a backend that knows which models it can't train."""
 
     def validate_model(self, model: ModelSpec) -> Iterable[str]:
-        """Problems with the model, a text each, before anything is prepared."""
+        """Problems with the model, a string each, before anything is prepared."""
 
 
 @runtime_checkable

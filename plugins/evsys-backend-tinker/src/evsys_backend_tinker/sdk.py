@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import attrs
 
@@ -38,6 +38,14 @@ Ended = Literal["success", "errored", "interrupted"]
 GONE = (404, 410)
 
 
+@runtime_checkable
+class APIFuture(Protocol):
+    """What a call of the client returns, by its own name for it; the client isn't imported for the check."""
+
+    def future(self) -> Future[Any]:
+        """The future of a thread that brings the result."""
+
+
 def tinker() -> Any:
     """The client's package; importing it takes a third of a second, and seconds where torch is installed."""
     import tinker as package
@@ -52,7 +60,7 @@ def resolve(outcome: Any) -> Any:
 
 def as_future(outcome: Any) -> asyncio.Future[Any]:
     """The result of a call of the client, as a future of the running loop; cancelling it cancels the call."""
-    if hasattr(outcome, "future"):
+    if isinstance(outcome, APIFuture):
         return asyncio.wrap_future(outcome.future())
     if isinstance(outcome, Future):
         return asyncio.wrap_future(outcome)

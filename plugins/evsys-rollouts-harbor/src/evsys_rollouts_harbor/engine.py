@@ -86,6 +86,10 @@ class HarborEngine:
         for task in folders:
             check_task(task, kind, params)
 
+    def rollout_seconds(self, allowed: float) -> float:
+        """The longest time of one rollout with its retries."""
+        return (self.config.timeout_seconds or allowed) * (1 + self.config.max_retries)
+
     def run(
         self, tasks: Sequence[HarborTask], policy: Policy, limits: RolloutLimits
     ) -> AsyncGenerator[Rollout]:

@@ -922,11 +922,12 @@ def test_an_explicit_batch_that_the_rows_cannot_fill_is_a_problem(load, problems
     registry.register("algorithm", "batched", Batched)
     (project / "data" / "five.jsonl").write_text('{"messages": []}\n' * 5, encoding="utf-8")
 
-    def text(size: int | None, data: str = "{path: data/five.jsonl}") -> str:
+    def text(size: int | str | None, data: str = "{path: data/five.jsonl}") -> str:
         params = "{}" if size is None else f"{{batch_size: {size}}}"
         return run(data=data, algorithm=f"{{kind: batched, params: {params}}}")
 
     load(text(None))
+    load(text("null"))
     load(text(4))
     assert only(problems(text(5))) == (
         "exp.yaml:6:39: $.run.algorithm.params.batch_size: 4 rows are fewer than one batch of 5; "

@@ -233,13 +233,16 @@ def test_an_id_wins_over_a_path_and_may_be_pulled_in_three_ways(load, file, tmp_
     async def later(ref):
         return [LINES[0]]
 
-    cached = SimpleNamespace(path=stored, content_hash="sha256:x")
+    cached = DatasetCache(tmp_path / "cache").put("d", [LINES[0]], {"source": "project"})
     for pull in (lambda ref: stored, lambda ref: cached, lambda ref: [LINES[0]], later):
         data = load(Data(dataset_id="d1", path="data/train.jsonl"), pull=pull)
         assert len(data) == 1
         assert data.lineage[0]["ref"] == "d1"
         assert data.warnings == ()
-    assert load(Data(dataset_name="d"), pull=lambda ref: cached).lineage[0]["content_hash"] == "sha256:x"
+    assert (
+        load(Data(dataset_name="d"), pull=lambda ref: cached).lineage[0]["content_hash"]
+        == cached.content_hash
+    )
 
 
 def test_a_path_is_the_fallback_for_a_store_that_cannot_be_reached_and_a_warning_says_so(load, file):

@@ -54,6 +54,10 @@ class DirectEngine:
         if wants is not None:
             raise RolloutError(f"engine 'direct' {wants}", hint="write engine: harbor, or leave it out")
 
+    def rollout_seconds(self, allowed: float) -> float:
+        """The longest time of one rollout with its retries."""
+        return (self.config.timeout_seconds or allowed) * (1 + self.config.max_retries)
+
     def run(
         self, tasks: Sequence[HarborTask], policy: Policy, limits: RolloutLimits
     ) -> AsyncGenerator[Rollout]:

@@ -34,6 +34,7 @@ from evsys_runtime.config.model import (
     RunConfig,
 )
 from evsys_runtime.config.model.run import SourceConfig
+from evsys_runtime.config.placeholders import resolve
 from evsys_runtime.config.roles import ROLES, check_role, role_problems
 from evsys_runtime.config.sources import source_problems, source_warnings, weights_problems
 from evsys_runtime.config.tasks import most_rows
@@ -247,7 +248,6 @@ class Arms:
     def _small(self, algorithm: _Part | None, data: _Part | None) -> Problems:
         """An explicit batch that the rows can't fill."""
         trainer: Any = None if algorithm is None else algorithm.built
-        size: Any = getattr(getattr(trainer, "config", None), "batch_size", None)
         if (
             algorithm is None
             or algorithm.value is None
@@ -256,13 +256,14 @@ class Arms:
             or data.problems
         ):
             return ()
-        if not declared(trainer, "whole_batches", False) or "batch_size" not in algorithm.value.params:
+        size = resolve(algorithm.value.params).get("batch_size")
+        if not declared(trainer, "whole_batches", False) or not str(size).isdecimal():
             return ()
-        rows = self._rows(data, _COUNTED * size)
+        rows = self._rows(data, _COUNTED * int(size))
         if rows is None:
             return ()
         return self._memo(
-            ("small", id(algorithm.raw), rows), lambda: _row_count_problems(trainer, size, rows)
+            ("small", id(algorithm.raw), rows), lambda: _row_count_problems(trainer, int(size), rows)
         )
 
     def _rows(self, data: _Part, enough: int) -> int | None:

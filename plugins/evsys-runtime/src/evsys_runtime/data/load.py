@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import attrs
 
 from evsys.errors import PLUGIN_FAILURES, ConfigError, DataError, Problem, StoreError, boundary
 from evsys_runtime.data import pipeline
 from evsys_runtime.data.blocking import wait_for
+from evsys_runtime.data.cache import CachedData
 from evsys_runtime.data.column_use import ColumnUse
 from evsys_runtime.data.dataset import MaterializedDataset
 from evsys_runtime.data.parse import ParseReport, Shape
@@ -22,9 +23,10 @@ from evsys_runtime.data.scope import DataScope, use_scope
 
 __all__ = ["OpenRows", "Pull", "Source", "load_dataset", "open_rows", "open_source"]
 
-type Pull = Callable[[str], Any]
-"""Rows of a stored dataset by id or name: a path of rows.jsonl, an object that has it as `path`, or rows; or an awaitable
-of one of these. It raises `StoreError` when the store can't be reached and nothing is cached."""
+type Found = str | Path | CachedData | Iterable[Mapping[str, Any]]
+type Pull = Callable[[str], Found | Awaitable[Found]]
+"""Rows of a stored dataset by id or name: a file of rows, an entry of the cache, or rows; or an awaitable of one of
+these. It raises `StoreError` when the store can't be reached and nothing is cached."""
 
 
 @attrs.define(kw_only=True)
@@ -304,16 +306,14 @@ def _pull(config: Any, reference: str, scope: DataScope, pull: Pull | None) -> S
             lineage={**source.lineage, "instead_of": reference, "because": exc.message},
         )
     lineage = {"source": "dataset", "ref": reference}
-    rows_path = found if isinstance(found, str | Path) else getattr(found, "path", None)
-    if rows_path is None:
-        rows = cast("Iterable[Mapping[str, Any]]", found)
-        return Source(rows=rows, report=ReadReport(source=reference), lineage=lineage)
-    content_hash = getattr(found, "content_hash", None)
-    if content_hash is not None:
-        lineage |= {"content_hash": content_hash, "id": str(getattr(found, "id", ""))}
-    source = _file_source(config, Path(rows_path), reference, lineage)
-    if getattr(found, "lineage", {}).get("source") == "store":
-        source.pulled = Path(rows_path).parent
+    if isinstance(found, str | Path):
+        return _file_source(config, Path(found), reference, lineage)
+    if not isinstance(found, CachedData):
+        return Source(rows=found, report=ReadReport(source=reference), lineage=lineage)
+    lineage |= {"content_hash": found.content_hash, "id": found.id}
+    source = _file_source(config, found.path, reference, lineage)
+    if found.lineage.get("source") == "store":
+        source.pulled = found.directory
     return source
 
 

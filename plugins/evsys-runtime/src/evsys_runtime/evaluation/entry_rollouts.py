@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from evsys.errors import PluginContractError, boundary
+from evsys.optional import SupportsRolloutTime
 from evsys.types import Policy, Rollout, RolloutLimits, Usage
 from evsys_record import slug
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark
@@ -135,13 +136,11 @@ class EntryRollouts:
         return self.cache.rollouts(benchmark, policy, limits, snapshot=snapshot, step=step, model=model)
 
     def patience(self, benchmark: BoundBenchmark) -> float:
-        """Seconds without the end of any rollout after which a scoring is given up.
-
-        An engine's own params may allow a rollout more time, and more tries.
-        """
-        config = getattr(benchmark.engine, "config", None)
-        allowed = float(getattr(config, "timeout_seconds", None) or self.timeout_seconds)
-        return allowed * (1 + (getattr(config, "max_retries", None) or 0)) + self.silent_seconds
+        """Seconds without the end of any rollout after which an evaluation is given up."""
+        engine = benchmark.engine
+        if isinstance(engine, SupportsRolloutTime):
+            return engine.rollout_seconds(self.timeout_seconds) + self.silent_seconds
+        return self.timeout_seconds + self.silent_seconds
 
     def _files(self, benchmark: BoundBenchmark, scored: int | str) -> Path | None:
         """The folder for the engine's files of one evaluation, of a step's weights or of an API model."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def _tick(*_: Any) -> str:
 def _concat_texts(*parts: Any) -> str:
     """The operator `~`."""
     if sum(map(_weight, parts)) > MAX_CHARACTERS:
-        _fail(f"a text of more than {MAX_CHARACTERS} characters")
+        _fail(f"a string of more than {MAX_CHARACTERS} characters")
     return "".join(map(str, parts))
 
 
@@ -196,6 +196,14 @@ def _strftime_now(pattern: str) -> str:
     return _start_time().strftime(pattern)
 
 
+@runtime_checkable
+class Peekable(Protocol):
+    """Items of a loop that know the next one without taking it."""
+
+    def peek(self, missing: Any) -> Any:
+        """The item after the one that the loop has reached, or `missing`."""
+
+
 @functools.lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
     """The environment that compiles and renders chat templates."""
@@ -210,8 +218,8 @@ def environment() -> jinja2.Environment:
         """Asks items that have `peek` for the next one, where jinja2 would take it early for `loop.last`."""
 
         def _peek_next(self) -> Any:
-            peek = getattr(self._iterable, "peek", None)
-            return super()._peek_next() if peek is None else peek(missing)
+            items = self._iterable
+            return items.peek(missing) if isinstance(items, Peekable) else super()._peek_next()
 
     class LoopingTemplate(Template):
         @classmethod
@@ -293,7 +301,7 @@ def _check_operation(operator: str, left: Any, right: Any) -> None:
         if _WIDE.search(left):
             _fail("a format with a width beyond 999")
         if len(left) + left.count("%") * _weight(right) > MAX_CHARACTERS:
-            _fail(f"a text of more than {MAX_CHARACTERS} characters")
+            _fail(f"a string of more than {MAX_CHARACTERS} characters")
 
 
 def _instrument(tree: jinja2.nodes.Template, nodes: Any) -> jinja2.nodes.Template:

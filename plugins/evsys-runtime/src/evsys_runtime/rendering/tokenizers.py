@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evsys.errors import DataError
+from evsys.optional import declared
 from evsys_runtime.rendering.cache import TINY, find_model
 from evsys_runtime.rendering.control_tokens import ControlTexts, Spans
 
@@ -234,7 +235,7 @@ def load_tokenizer(name_or_folder: str | Path) -> Tokenizer:
 
 def special_tokens_of(tokenizer: Tokenizer) -> Mapping[str, str]:
     """The tokenizer's named special tokens as text; a tokenizer needs to offer none."""
-    named = getattr(tokenizer, "special_tokens", {})
+    named = declared(tokenizer, "special_tokens")
     return named if isinstance(named, Mapping) else {}
 
 

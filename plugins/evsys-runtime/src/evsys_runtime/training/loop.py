@@ -31,7 +31,7 @@ from evsys_runtime.training.loop_progress import LoopProgress
 from evsys_runtime.training.order import batch_id
 from evsys_runtime.training.params import adam_params
 from evsys_runtime.training.precision import in_float32
-from evsys_runtime.training.retreat import HEALTHY, NOT_FINITE, rate_factor
+from evsys_runtime.training.retreat import HEALTHY, NOT_FINITE
 from evsys_runtime.training.schedule import Schedule
 from evsys_runtime.training.training_kind import capabilities_of, kind_of, training_cost
 from evsys_runtime.training.two_pass import forward_backward
@@ -78,7 +78,7 @@ class TrainingLoop:
         self._behind: asyncio.Task[_Sent] | None = None
         self._submitted = asyncio.Event()
         self._trend = LossTrend()
-        self._dead = VanishedGradient(stops=getattr(algorithm.config, "on_collapse", "stop") != "warn")
+        self._dead = VanishedGradient(stops=algorithm.config.on_collapse != "warn")
 
     async def run(self, ctx: RunContext) -> RunResult:
         """Train to the end, to `ctx.max_steps`, or until a stop is asked for; resumes where `ctx.checkpoints` says so.
@@ -106,7 +106,7 @@ class TrainingLoop:
         with self._attribute_errors():
             await algorithm.setup(ctx)
             total = algorithm.total_steps()
-            peak, factor = algorithm.peak_learning_rate(), rate_factor(algorithm.config, ctx.retreats)
+            peak, factor = algorithm.peak_learning_rate(), algorithm.config.rollback_lr_factor**ctx.retreats
             self._schedule = Schedule.of(algorithm.config, steps=total, peak=peak, factor=factor)
         self._total = total
         self._limit = total if ctx.max_steps is None else min(total, ctx.max_steps)

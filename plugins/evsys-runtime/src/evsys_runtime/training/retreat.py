@@ -14,7 +14,6 @@ __all__ = [
     "OTHER_SAMPLES",
     "Retreat",
     "RetreatKind",
-    "rate_factor",
 ]
 
 RetreatKind = Literal["rollback", "branch"]
@@ -43,9 +42,3 @@ class Retreat:
 
     kind: RetreatKind
     before: int
-
-
-def rate_factor(config: object, retreats: int) -> float:
-    """The factor of the learning rate after this many rollbacks; 1 if the params don't set one."""
-    factor: float = getattr(config, "rollback_lr_factor", 1.0)
-    return factor**retreats

@@ -85,7 +85,7 @@ class Schedule:
         """That of a run of so many steps; `params` are those of its algorithm."""
         return cls(
             kind=params.lr_schedule,
-            steps=getattr(params, "schedule_steps", None) or steps,
+            steps=params.schedule_steps or steps,
             peak=peak,
             warmup_steps=params.warmup_steps,
             factor=factor,

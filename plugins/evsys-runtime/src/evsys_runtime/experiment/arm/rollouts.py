@@ -17,6 +17,7 @@ from evsys_runtime.evaluation.rollouts import TrainingRollouts
 from evsys_runtime.experiment.arm.pause import ArmPause
 from evsys_runtime.experiment.state.session import Session, run_id_of
 from evsys_runtime.serving.rollouts import RolloutEndpoints
+from evsys_runtime.training.rollout_params import RolloutParams
 
 __all__ = ["training_rollouts"]
 
@@ -42,6 +43,7 @@ async def training_rollouts(
         yield None
         return
     harness = harness_of(arm.run, algorithm)
+    params = getattr(algorithm, "config", None)
     registry = session.plan.registry
     rollouts = TrainingRollouts(
         renderer=client.renderer,
@@ -53,7 +55,7 @@ async def training_rollouts(
         environment=harness.environment,
         system_prompt=resolve(harness.system_prompt),
         endpoints=endpoints,
-        max_retries=getattr(getattr(algorithm, "config", None), "max_retries", 0),
+        max_retries=params.max_retries if isinstance(params, RolloutParams) else 0,
         pause=ArmPause(session=session, run_id=run_id_of(arm), attempt=record.attempt),
     )
     watch = session.watched[run_id_of(arm)]
