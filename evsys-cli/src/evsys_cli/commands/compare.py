@@ -1,4 +1,4 @@
-"""`evsys compare`: two experiments on record, or two runs, side by side."""
+"""`evsys compare`: two experiments on record, or two arms or runs, side by side."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOT_COMPARABLE = 1
 def compare(one: str, other: str, *, records: Path | None, central: bool, as_json: bool) -> int:
     """Compare ONE with OTHER: differences in their configs, metrics on the tasks they share, and cost.
 
-    Each is an experiment, named as for `evsys show`, or EXPERIMENT/RUN. Arms of two experiments are matched by name, or if each
+    Each is an experiment, named as for `evsys show`, or EXPERIMENT/ARM or EXPERIMENT/RUN. Arms of two experiments are matched by name, or if each
     experiment has only one. Results on different tasks or from different verifiers aren't compared; if nothing can be compared, the exit code is 1.
     """
     from evsys_cli.project import project_plugins

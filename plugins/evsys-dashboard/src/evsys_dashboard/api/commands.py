@@ -199,12 +199,12 @@ async def suggestions(call: Call, query: NextQuestion) -> web.StreamResponse:
 
 @endpoints.get(f"{_MEMORY}/compare", across=True)
 async def compare(call: Call, query: CompareQuestion) -> web.StreamResponse:
-    """Two experiments, or two runs, as `evsys compare --json` prints them. Only metrics of plugins installed here have intervals."""
+    """Two experiments, or two arms or runs, as `evsys compare --json` prints them. Only metrics of plugins installed here have intervals."""
 
     def answer(index: Index) -> Any:
         def side(text: str) -> Subject:
             name, _, run = text.partition("/")
-            return Subject(index=index, experiment_id=experiment_called(name, index), run=run or None)
+            return Subject(index=index, experiment_id=experiment_called(name, index), part=run or None)
 
         return compared(side(query.one), side(query.other), current_registry())
 

@@ -133,9 +133,9 @@ def _subject(lab: Lab, text: str, opened: dict[Path, Index], stack: ExitStack) -
         opened[experiments] = stack.enter_context(lab.opened(experiments))
     index = opened[experiments]
     if place is not None:
-        return Subject(index=index, experiment_id=place[0].name, run=place[1])
-    name, _, run = text.partition("/")
-    return Subject(index=index, experiment_id=experiment_called(name, index), run=run or None)
+        return Subject(index=index, experiment_id=place[0].name, part=place[1])
+    name, _, part = text.partition("/")
+    return Subject(index=index, experiment_id=experiment_called(name, index), part=part or None)
 
 
 def status(lab: Lab, experiment: str) -> Status:

@@ -101,7 +101,7 @@ class NextArguments(Arguments):
 class CompareArguments(Arguments):
     """Arguments of `compare`."""
 
-    one: str = option(..., "An experiment, or EXPERIMENT/RUN.")
+    one: str = option(..., "An experiment, or EXPERIMENT/ARM or EXPERIMENT/RUN.")
     other: str = option(..., "The one to compare it with.")
 
 

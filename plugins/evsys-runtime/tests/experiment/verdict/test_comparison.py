@@ -66,7 +66,7 @@ def compared(project, one, other):
     with Index(project / ".evsys" / "experiments") as index:
         index.refresh()
         sides = [
-            Subject(index=index, experiment_id=name.partition("/")[0], run=name.partition("/")[2] or None)
+            Subject(index=index, experiment_id=name.partition("/")[0], part=name.partition("/")[2] or None)
             for name in (one, other)
         ]
         return compare(*sides, current_registry())
@@ -105,6 +105,18 @@ def test_two_runs_of_one_experiment_are_paired_by_task(project):
         project, f"{result.experiment_id}/{run_a}", f"{result.experiment_id}/{run_b}"
     ).metrics[0]
     assert (mirrored.effect, mirrored.p_value) == (-row.effect, row.p_value)
+
+
+def test_two_arms_of_one_experiment_are_compared_with_all_their_repeats(project):
+    result = ran(project, "n_repeats=2")
+    one, other = (f"{result.experiment_id}/{arm}" for arm in "ab")
+    found = compared(project, one, other)
+    assert [(arms.one, arms.other) for arms in found.arms] == [("a", "b")]
+    assert (found.one.name, found.one.run_id, found.other.name) == (one, None, other)
+    assert (found.one.steps, found.other.steps) == (12, 4)
+    assert found.one.seconds == sum(arm.seconds for arm in result.arms if arm.arm == "a")
+    by_id = compared(project, *(f"{result.experiment_id}/{arm}-s0" for arm in "ab"))
+    assert (by_id.one.steps, by_id.other.steps) == (6, 2)
 
 
 def test_an_experiment_beside_itself_differs_in_nothing(project):

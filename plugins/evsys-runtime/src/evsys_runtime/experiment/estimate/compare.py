@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -32,19 +32,19 @@ NOTHING_IN_COMMON = "nothing was scored on the same tasks by the same verifier o
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """One side of a requested comparison: an experiment of an index, or a run of it."""
+    """One side of a requested comparison: an experiment of an index, or an arm or a run of it, which `part` names."""
 
     index: Index
     experiment_id: str
-    run: str | None = None
+    part: str | None = None
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Side:
-    """The record of one side: its arms with their results, or one run alone."""
+    """The record of one side: its arms with their results, or one arm or one run alone."""
 
-    named: Subject
     past: PastExperiment
+    part: str | None
     run_id: str | None
     arms: Mapping[str, PastArm]
     results: Mapping[str, Sequence[ArmResult]]
@@ -52,11 +52,11 @@ class _Side:
 
     @property
     def name(self) -> str:
-        return self.past.experiment_id + (f"/{self.run_id}" if self.run_id else "")
+        return self.past.experiment_id + (f"/{self.part}" if self.part else "")
 
 
 def compare(one: Subject, other: Subject, registry: Registry) -> Comparing:
-    """Set two experiments side by side, arm by arm of the same name, or two runs.
+    """Set two experiments side by side, arm by arm of the same name, or two arms or runs.
 
     Args:
         one: the reference.
@@ -64,7 +64,7 @@ def compare(one: Subject, other: Subject, registry: Registry) -> Comparing:
         registry: of the metrics.
 
     Raises:
-        ConfigError: no such run; or arms of the two sides can't be matched.
+        ConfigError: no such arm or run; or arms of the two sides can't be matched.
         StoreError: a record can't be read.
     """
     sides = (_side(one), _side(other))
@@ -101,10 +101,13 @@ def _side(named: Subject) -> _Side:
     arms = {arm.name: arm for arm in evidence.arms_of(past)}
     if not arms:
         raise StoreError(f"{named.experiment_id} has no resolved.json that this version reads")
-    run_id = None if named.run is None else _run_id(named, named.run)
+    run_id = None if named.part is None else _run_id(named, named.part, arms)
+    part = named.part if run_id is None else run_id
     if run_id is not None:
         alone = {name: tuple(run for run in arm.runs if run.run_id == run_id) for name, arm in arms.items()}
         arms = {name: attrs.evolve(arms[name], runs=runs) for name, runs in alone.items() if runs}
+    elif part is not None:
+        arms = {part: arms[part]}
     results: dict[str, list[ArmResult]] = {}
     for name, arm in arms.items():
         found = [
@@ -114,16 +117,16 @@ def _side(named: Subject) -> _Side:
     warnings = [f"{past.experiment_id}: {mark.says}" for mark in past.marks]
     if past.status in ("running", "crashed"):
         warnings.append(f"{past.experiment_id} is {past.status}: it counts as far as it came")
-    return _Side(named=named, past=past, run_id=run_id, arms=arms, results=results, warnings=tuple(warnings))
+    return _Side(past=past, part=part, run_id=run_id, arms=arms, results=results, warnings=tuple(warnings))
 
 
-def _run_id(named: Subject, run: str) -> str:
-    """The id of the run named by its folder, or by its id or how that begins."""
+def _run_id(named: Subject, part: str, arms: Collection[str]) -> str | None:
+    """The id of the run named by its folder, or by its id or how that begins; None if an arm has this very name."""
     runs = runs_of(named.index, named.experiment_id)
     for each in runs:
-        if each.folder == run:
+        if part in (each.folder, each.run_id):
             return each.run_id
-    return run_called(run, [each.run_id for each in runs], named.experiment_id)
+    return None if part in arms else run_called(part, [each.run_id for each in runs], named.experiment_id)
 
 
 def _pairs(one: _Side, other: _Side) -> list[tuple[str, str]]:
@@ -135,7 +138,7 @@ def _pairs(one: _Side, other: _Side) -> list[tuple[str, str]]:
         arms = [f"{side.past.experiment_id} has {', '.join(side.arms)}" for side in (one, other)]
         raise ConfigError(
             f"no arm of one has the name of an arm of the other: {'; '.join(arms)}",
-            hint="name two runs: EXPERIMENT/RUN",
+            hint="name two arms or runs: EXPERIMENT/ARM, EXPERIMENT/RUN",
         )
     return [(name, name) for name in common]
 
@@ -177,7 +180,7 @@ def _compared_side(side: _Side) -> ComparedSide:
         marks=side.past.marks,
         steps=sum(result.run.steps for result in results if result.run is not None) if results else None,
         trained_tokens=used.trained_tokens if results else None,
-        seconds=side.past.seconds if single is None else single.seconds,
+        seconds=side.past.seconds if side.part is None else sum(result.seconds for result in results),
         cost_usd=None if used.without_price or not results else used.cost_usd,
     )
 
