@@ -90,6 +90,11 @@ def test_a_success_metric_that_cannot_decide_is_refused(problems, metadata: str,
     assert message in only(problems(file(metadata)))
 
 
+def test_a_misspelt_metric_of_an_entry_is_reported_there_alone(problems):
+    text = file("{benchmark: {path: data/val.jsonl, metrics: [pass_rat]}, success_metric: val.pass_rate}")
+    assert "no metric is called 'pass_rat'; did you mean 'pass_rate'?" in only(problems(text))
+
+
 def test_a_metric_without_direction_counts_as_max_with_a_warning(load):
     plan = load(file(f"{{benchmark: {VAL}, success_metric: odd}}"))
     assert (plan.success.direction, plan.success.declared) == ("max", False)

@@ -69,10 +69,19 @@ class Selection:
             return None
         names = entry.metric_names
         if names and metric not in names:
+            if not all(self._is_known(spec.kind) for spec in entry.metric_specs):
+                return None  # reported where the entry names it, and it may be the one that is meant
             hint = closest(metric, names) or f"add it to the metrics of {entry.label!r}"
             self._add(f"{entry.label!r} has no metric {metric!r}, only {', '.join(names)}", hint)
             return None
         return self._with_direction(entry, metric)
+
+    def _is_known(self, metric: str) -> bool:
+        try:
+            self.plugins.registry.find("metric", metric)
+        except PluginError:
+            return False
+        return True
 
     def _find_named(
         self, asked: str, entries: Sequence[BenchmarkConfig]
