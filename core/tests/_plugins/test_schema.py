@@ -419,6 +419,8 @@ def test_a_deprecated_name_or_field_names_the_version():
     assert properties["iterations"]["description"] == "another name for 'steps' (deprecated since 0.4)"
     assert properties["speed"]["deprecated"] is True
     assert properties["speed"]["description"] == "Use `rate`. (deprecated since 0.5)"
+    owned = schema_for_config(Config, "my-package")["properties"]
+    assert owned["speed"]["description"] == "Use `rate`. (deprecated since my-package 0.5)"
 
 
 def test_a_default_without_json_form_is_left_out():

@@ -94,7 +94,7 @@ def schema_of(entry: PluginEntry, plugin: Any) -> dict[str, Any]:
 
     with boundary("plugin", entry.qualified):
         config = config_of(plugin)
-        schema = schema_for_config(config) if config else {}
+        schema = schema_for_config(config, entry.distribution) if config else {}
     if config is None:
         anything = entry.kind == "verifier" and not isinstance(plugin, type)
         return {"title": entry.name, "type": "object", "properties": {}, "additionalProperties": anything}

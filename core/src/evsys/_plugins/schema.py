@@ -20,31 +20,36 @@ _METADATA = {key: f"x-evsys-{key}" for key in ("source", "scale", "mutable")}
 _METADATA |= {"help": "description", "secret": "writeOnly"}
 
 
-def schema_for_config(cls: type) -> dict[str, Any]:
+def schema_for_config(cls: type, owner: str = "") -> dict[str, Any]:
     """The JSON Schema of an attrs class, dataclass or pydantic model.
+
+    Args:
+        cls: the class.
+        owner: the distribution whose versions its deprecations name.
 
     Raises:
         PluginContractError: an annotation means nothing in a file; names class and field.
     """
-    walker = _Walker(cls)
+    walker = _Walker(cls, owner)
     schema = {"$schema": _DIALECT, **walker.object(cls)}
     return schema | ({"$defs": walker.defs} if walker.defs else {})
 
 
-def _naming(field: ConfigField, name: str) -> dict[str, Any]:
+def _naming(field: ConfigField, name: str, owner: str) -> dict[str, Any]:
     """The suffix that distinguishes one name of a field from its others."""
     alias = {"description": f"another name for {field.key!r}", "x-evsys-alias-of": field.key}
     said = {} if name == field.key else alias
     if (since := field.deprecations.get(name)) is None:
         return said
     text = said.get("description") or field.metadata.get("help", "")
-    return said | {"deprecated": True, "description": f"{text} (deprecated since {since})".strip()}
+    return said | {"deprecated": True, "description": f"{text} (deprecated since {owner}{since})".strip()}
 
 
 class _Walker:
     """Walks the fields; classes met on the way are kept in `defs`, and the first one is the root `#`."""
 
-    def __init__(self, root: type) -> None:
+    def __init__(self, root: type, owner: str) -> None:
+        self._owner = owner and f"{owner} "
         self.defs: dict[str, Any] = {}
         self._refs: dict[type, str] = {root: "#"}
 
@@ -54,12 +59,11 @@ class _Walker:
             self.defs |= schema.pop("$defs", {})
             return schema
         schema = {"title": cls.__name__, "type": "object", "properties": {}, "additionalProperties": False}
-        written_by_dataclass = f"{cls.__name__}("
-        if cls.__doc__ and not cls.__doc__.startswith(written_by_dataclass):
+        if cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}("):  # as dataclasses write it
             schema["description"] = cls.__doc__.strip().splitlines()[0]
         for field in fields_of(cls):
             prop, names = self._property(field), [field.key, *field.aliases]
-            schema["properties"] |= {name: prop | _naming(field, name) for name in names}
+            schema["properties"] |= {name: prop | _naming(field, name, self._owner) for name in names}
             if field.required and len(names) == 1:
                 schema.setdefault("required", []).append(field.key)
             elif field.required:

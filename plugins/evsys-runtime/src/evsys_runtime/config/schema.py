@@ -34,7 +34,7 @@ def experiment_schema(registry: Registry | None = None) -> dict[str, Any]:
     Args:
         registry: whose plugins; the current one by default.
     """
-    schema = schema_for_config(model.ExperimentConfig)
+    schema = schema_for_config(model.ExperimentConfig, "evsys")
     plugins = _Plugins(registry or current_registry())
     definitions = schema["$defs"]
     for name, definition in [("ExperimentConfig", schema), *list(definitions.items())]:
