@@ -87,7 +87,7 @@ def test_the_navigation_names_every_page_once():
 
 
 def words(path: Path) -> int:
-    """The words of a page outside of its code blocks."""
+    """The words of a page outside its code blocks."""
     prose = re.sub(r"^ *```.*?^ *```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     return len(prose.split())
 

@@ -152,7 +152,7 @@ def test_documents_name_no_hidden_module_of_the_toolkit():
 
 
 def test_distributions_import_public_names_by_their_package():
-    """Where a public name lives may change in any version; nothing outside of its package depends on that."""
+    """Where a public name lives may change in any version; nothing outside its package depends on that."""
     doors = {package.__name__: set(package.__all__) for package in (evsys_record, evsys_runtime)}
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {alias.name} of {node.module}"

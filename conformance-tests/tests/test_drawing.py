@@ -29,7 +29,7 @@ def test_there_are_25_examples_the_same_each_time():
 
 
 def test_they_do_not_depend_on_what_else_is_imported(tmp_path, monkeypatch):
-    """hypothesis draws constants of modules outside of site-packages; a plugin under development is one."""
+    """hypothesis draws constants of modules outside site-packages; a plugin under development is one."""
     before = drawn()
     constants = ", ".join(str(7_000_001 + 17 * i) for i in range(500))
     (tmp_path / "evsys_constants.py").write_text(

@@ -80,7 +80,7 @@ def test_a_plan_has_a_token_besides(evsys, toolbox):
         ("wait", {"seconds": 60}, r"\$\.seconds"),
         ("contxt", {}, "did you mean 'context'"),
         ("history", {"outcome": ["won"]}, "known: "),
-        ("plan", {"config": "../other.yaml"}, "outside of the project"),
+        ("plan", {"config": "../other.yaml"}, "outside the project"),
         ("plan", {"config": "confg.yaml"}, "did you mean"),
         ("run", {"token": "none"}, "call `plan` again"),
         ("show", {"experiment": "/etc"}, "there is no experiment"),

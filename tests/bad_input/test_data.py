@@ -126,7 +126,7 @@ def test_line_separators_of_unicode_inside_a_text_end_no_row(lab):
     [
         (
             "prompt,completion\na,b\nc\n",
-            r"train\.csv:3: 1 fields where the header has 2; is a text with ',' unquoted\?",
+            r"train\.csv:3: 1 fields where the header has 2; does a value hold ',' without quotes\?",
         ),
         ("prompt,prompt\na,b\n", r"train\.csv:1: the header names a column twice: prompt"),
         ("prompt,completion\n", r"train\.csv: holds no rows"),
@@ -266,7 +266,7 @@ def test_the_models_own_limit_counts_on_the_local_engine(lab):
     ("row", "said"),
     [
         ({"messages": []}, r"row 0 \(train\.jsonl:1\): 'messages' is empty"),
-        ({"messages": "hi"}, r"'messages' is a text, not a list of messages"),
+        ({"messages": "hi"}, r"'messages' is a string, not a list of messages"),
         (
             {"messages": [{"role": "robot", "content": "x"}]},
             r"messages\[0\]\.role is 'robot'; roles are system, user",
@@ -280,7 +280,7 @@ def test_the_models_own_limit_counts_on_the_local_engine(lab):
             {"messages": [{"role": "user", "content": "x"}]},
             r"no row is left to train on: of 8 rows 8 without a trainable token",
         ),
-        ({"prompt": "a", "completion": "b", "tools": "not json"}, r"'tools' is a text that is not JSON"),
+        ({"prompt": "a", "completion": "b", "tools": "not json"}, r"'tools' is a string that is not JSON"),
         (
             {"prompt": "a", "completion": "b", "tools": {"x": 1}},
             r"'tools' is an object, not a list of tool schemas",
@@ -318,14 +318,14 @@ def test_an_answer_without_a_token_to_train_on_is_never_a_silent_zero(lab):
         ("\n", 4, r"tasks\.jsonl: holds no rows"),
         (lines([{"instruction": "a"}]), 4, r"tasks\.jsonl:1: .*\n? *line 1: no `task_id`; it has instruction"),
         (lines([{"task_id": "a", "instruction": "a"}]), 4, r"task 'a': no `verifier`; it has nothing else"),
-        (lines([task(verifier="exact_match")]), 4, r"`verifier` is a text, not \{name, expected, params\}"),
+        (lines([task(verifier="exact_match")]), 4, r"`verifier` is a string, not \{name, expected, params\}"),
         (lines([task(instruction="")]), 4, r"`instruction` is empty"),
         (lines([task(instruction=5)]), 4, r"'instruction' is a number, not a list of messages"),
         (lines([*tasks(3), task(1)]), 4, r"tasks\.jsonl:4: .*\n? *line 4: task_id 't01' comes again, first in line 2"),
         (lines(tasks(3)) + '{"inst', 4, r"tasks\.jsonl:4: .*\n? *line 4: not valid JSON: unterminated string"),
         (lines([task(verifier={"name": "exactmatch", "expected": "a"})]), 2, r"tasks\.jsonl:1: .*task 't00': no verifier is called 'exactmatch'; did you mean 'exact_match'\?"),
         (lines([task(verifier={"name": "exact_match"})]), 2, r"`expected` is missing; give the text that counts as right"),
-        (lines([task(verifier={"name": "exact_match", "expected": {"a": 1}})]), 2, r"`expected` holds a dict, not a text"),
+        (lines([task(verifier={"name": "exact_match", "expected": {"a": 1}})]), 2, r"`expected` holds a dict, not a string"),
         (lines([task(verifier={"name": "regex_match", "expected": "(["})]), 2, r"'\(\[' is not a regular expression"),
         (lines([task(verifier={"name": "exact_match", "expected": "a", "params": {"ignore_cse": True}})]), 2, r"params\.ignore_cse: unknown key 'ignore_cse'; known: strip, case_sensitive"),
         (lines([task(verifier={"name": "exact_match", "expectd": "a"})]), 4, r"`verifier` has an unknown key 'expectd'; did you mean `expected`\?"),

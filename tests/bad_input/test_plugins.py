@@ -261,7 +261,7 @@ def test_a_metric_that_is_none_is_refused_before_training(lab, body, code, said)
         ("    def evsys_step_finished(self, step): raise SystemExit(0)\n", "listener 'odd' failed in evsys_step_finished: SystemExit: 0 (4 times)"),
         ("    async def evsys_run_started(self): raise ValueError('late')\n", "listener 'odd' failed in evsys_run_started: ValueError: late"),
         ("    def evsys_experiment_finished(self, result): raise ValueError('z')\n", None),
-        ("    def evsys_write_conclusion(self, result): return 5\n", "evsys_write_conclusion gave int, not a text; it was left out"),
+        ("    def evsys_write_conclusion(self, result): return 5\n", "evsys_write_conclusion gave int, not a string; it was left out"),
     ],
 )  # fmt: skip
 def test_a_listener_that_fails_is_counted_and_ends_nothing(lab, body, warning):

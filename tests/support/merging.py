@@ -58,7 +58,7 @@ def split(text):
 class Splitting:
     """A sampling client that says one thing after the other, in bytes, and goes on with the last; and keeps a log.
 
-    An answer is a text, which is ended, or a list of tokens, which is taken as it is. One function in the place of all answers
+    An answer is a string, which is ended, or a list of tokens, which is taken as it is. One function in the place of all answers
     is given the text of the prompt and the seed.
     """
 

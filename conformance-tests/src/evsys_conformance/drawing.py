@@ -66,7 +66,7 @@ def _simplest(strategy: st.SearchStrategy[Any], holds: Callable[[Any], None]) ->
 
 @contextmanager
 def _no_constants_of_local_modules() -> Iterator[None]:
-    """Hypothesis also draws numbers and texts in the source of imported modules which lie outside of site-packages.
+    """Hypothesis also draws numbers and texts in the source of imported modules which lie outside site-packages.
     The examples for one plugin would then depend on which others are imported, and on how it is installed.
 
     There is no setting for that. A version of hypothesis that does it in another way is left as it is.

@@ -215,7 +215,7 @@ _entered: ContextVar[tuple[str, str] | None] = ContextVar("evsys_boundary", defa
 
 
 def entered(context: Context) -> tuple[str, str] | None:
-    """The boundary and the plugin whose code runs in a context just now, such as that of a task which waits; None outside of all."""
+    """The boundary and the plugin whose code runs in a context just now, such as that of a task which waits; None outside all."""
     return context.get(_entered)
 
 

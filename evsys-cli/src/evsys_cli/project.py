@@ -15,7 +15,7 @@ __all__ = ["Known", "project_plugins"]
 class Known(NamedTuple):
     """The plugins that a command sees.
 
-    `root` is the project's, None outside of any; `error` why its own plugins aren't in the registry, which then holds the
+    `root` is the project's, None outside any; `error` why its own plugins aren't in the registry, which then holds the
     installed ones.
     """
 

@@ -77,7 +77,7 @@ def test_a_record_is_not_written_through_a_link_that_leads_out_of_it(tmp_path, p
     link = tmp_path / "record" / place
     link.parent.mkdir(parents=True)
     link.symlink_to(outside)
-    with pytest.raises(StoreError, match=f"{link} is a symbolic link to {outside}, outside of the record"):
+    with pytest.raises(StoreError, match=f"{link} is a symbolic link to {outside}, outside the record"):
         ExperimentLock(tmp_path / "record").acquire()
 
 

@@ -82,9 +82,9 @@ def test_what_the_backend_expects_is_told_at_the_start(screen, clock):
     for scoring in ({}, {"scoring_seconds": 0.0}, {"scoring_seconds": 15.0}):
         PrintProgress().evsys_run_started(CTX, 100, {"seconds": 75.0, "peak_bytes": 1.25e9, **scoring})
     assert pipe.getvalue().splitlines() == [
-        "sft-s0: 100 steps, about 1:15 without scoring and 1.2 GB on this machine",
+        "sft-s0: 100 steps, about 1:15 without evaluation and 1.2 GB on this machine",
         "sft-s0: 100 steps, about 1:15 and 1.2 GB on this machine",
-        "sft-s0: 100 steps, about 1:30 with scoring and 1.2 GB on this machine",
+        "sft-s0: 100 steps, about 1:30 including evaluation and 1.2 GB on this machine",
     ]
 
 
@@ -216,9 +216,9 @@ def test_a_long_scoring_is_told_of_now_and_then_in_a_pipe(screen, clock):
     advance(progress, clock, 35)
     scored(progress)
     assert pipe.getvalue().splitlines() == [
-        "sft-s0: scoring held_out at step 50, 10/35 tasks",
-        "sft-s0: scoring held_out at step 50, 20/35 tasks",
-        "sft-s0: scoring held_out at step 50, 30/35 tasks",
+        "sft-s0: evaluating held_out at step 50, 10/35 tasks",
+        "sft-s0: evaluating held_out at step 50, 20/35 tasks",
+        "sft-s0: evaluating held_out at step 50, 30/35 tasks",
         "sft-s0: held_out at step 50: mean_reward 0.5",
     ]
 
@@ -248,9 +248,9 @@ def test_a_scoring_after_training_is_the_live_line_of_a_terminal_and_its_result_
     assert head == "sft-s0: 1 step\n"
     assert drawn == [
         "sft-s0: step 1/1, loss 2, 500 tokens/s, 0.0 s left\n",
-        "sft-s0: scoring held_out at step 50, 0/4 tasks",
-        "sft-s0: scoring held_out at step 50, 2/4 tasks",
-        "sft-s0: scoring held_out at step 50, 4/4 tasks",
+        "sft-s0: evaluating held_out at step 50, 0/4 tasks",
+        "sft-s0: evaluating held_out at step 50, 2/4 tasks",
+        "sft-s0: evaluating held_out at step 50, 4/4 tasks",
         "sft-s0: held_out at step 50: mean_reward 0.5\n",
     ]
 
@@ -278,13 +278,13 @@ def test_training_and_scorings_share_the_live_line_and_only_training_stays_above
     )
     assert terminal.getvalue().split("\r\x1b[K")[1:] == [
         f"{one}, 2.0 s left",
-        f"{one}, 2.0 s left | scoring held_out at step 1, 0/4 tasks",
-        f"{one}, 2.0 s left | scoring held_out at step 1, 0/4 tasks; held_out at step 2, 0/4 tasks",
-        f"{one}, 2.0 s left | scoring held_out at step 1, 3/4 tasks; held_out at step 2, 0/4 tasks",
-        f"{two}, 1.0 s left | scoring held_out at step 1, 3/4 tasks; held_out at step 2, 0/4 tasks",
+        f"{one}, 2.0 s left | evaluating held_out at step 1, 0/4 tasks",
+        f"{one}, 2.0 s left | evaluating held_out at step 1, 0/4 tasks; held_out at step 2, 0/4 tasks",
+        f"{one}, 2.0 s left | evaluating held_out at step 1, 3/4 tasks; held_out at step 2, 0/4 tasks",
+        f"{two}, 1.0 s left | evaluating held_out at step 1, 3/4 tasks; held_out at step 2, 0/4 tasks",
         f"{two}, 1.0 s left\nsft-s0: held_out at step 1: mean_reward 0.5\n",
         "sft-s0: step 3/3, loss 1, 167 tokens/s, 0.0 s left\n",
-        "sft-s0: scoring held_out at step 2, 4/4 tasks",
+        "sft-s0: evaluating held_out at step 2, 4/4 tasks",
         "sft-s0: held_out at step 2: mean_reward 0.5\n",
     ]
 
@@ -297,10 +297,10 @@ def test_scorings_side_by_side_are_each_told_of_now_and_then_in_a_pipe(screen, c
             progress.evsys_evaluation_advanced(CTX, "held_out", step, done, 5)
             clock.now += 6
     assert pipe.getvalue().splitlines() == [
-        "sft-s0: scoring held_out at step 50, 1/5 tasks",
-        "sft-s0: scoring held_out at step 60, 1/5 tasks",
-        "sft-s0: scoring held_out at step 50, 2/5 tasks",
-        "sft-s0: scoring held_out at step 60, 2/5 tasks",
+        "sft-s0: evaluating held_out at step 50, 1/5 tasks",
+        "sft-s0: evaluating held_out at step 60, 1/5 tasks",
+        "sft-s0: evaluating held_out at step 50, 2/5 tasks",
+        "sft-s0: evaluating held_out at step 60, 2/5 tasks",
     ]
 
 
@@ -322,10 +322,10 @@ def test_the_whole_time_is_told_once_the_untrained_model_shows_how_long_scoring_
         ctx, EvaluationResult(benchmark="one", split="val", step=50, status="completed")
     )
     assert pipe.getvalue().splitlines() == [
-        "sft-s0: 100 steps, about 1:15 without scoring and 1.2 GB on this machine",
+        "sft-s0: 100 steps, about 1:15 without evaluation and 1.2 GB on this machine",
         "sft-s0: one at step 0: no metric is available",
         "sft-s0: two at step 0: no metric is available",
-        "sft-s0: about 1:40 with scoring",
+        "sft-s0: about 1:40 including evaluation",
         "sft-s0: one at step 50: no metric is available",
     ]
 
@@ -353,9 +353,9 @@ def test_an_estimate_of_longest_answers_is_told_as_the_most_it_takes(screen, clo
     progress.evsys_evaluation_finished(ctx, scored)
     assert pipe.getvalue().splitlines() == [
         "rl-s0: 100 steps, at most about 1:15 and 1.2 GB on this machine",
-        "rl-s0: 100 steps, at most about 1:15 without scoring and 1.2 GB on this machine",
+        "rl-s0: 100 steps, at most about 1:15 without evaluation and 1.2 GB on this machine",
         "rl-s0: one at step 0: no metric is available",
-        "rl-s0: at most about 1:40 with scoring",
+        "rl-s0: at most about 1:40 including evaluation",
     ]
 
 
@@ -372,7 +372,7 @@ def test_the_time_left_is_judged_by_the_later_steps(screen, clock):
 
 @pytest.mark.parametrize(
     ("seconds", "left"),
-    [(None, "8.0 s left"), (0.0, "8.0 s left"), (4.0, "12 s left with scoring")],
+    [(None, "8.0 s left"), (0.0, "8.0 s left"), (4.0, "12 s left including evaluation")],
     ids=["unknown", "nothing to score", "known"],
 )
 def test_the_time_left_has_the_scoring_of_the_last_weights(screen, clock, seconds, left):
@@ -473,11 +473,11 @@ def test_runs_side_by_side_are_a_table_on_a_terminal(screen, clock, alone):
         "a-s0       step 2/4, loss 0.5, 2.0 s left",
         "longer-s0  step 2/4, loss 0.5, 2.0 s left",
     ]
-    alone(progresses[1].evsys_evaluation_advanced, contexts[1], "val", 2, 0, 10)
+    alone(progresses[1].evsys_evaluation_advanced, contexts[1], "v", 2, 0, 10)
     alone(progresses[0].evsys_run_finished, contexts[0], ended("a-s0"))
     assert drawn_on(terminal.getvalue()) == [
         "a-s0 completed in 4.0 s",
-        "longer-s0  step 2/4, loss 0.5, 2.0 s left | scoring val at step 2, 0/10 tasks",
+        "longer-s0  step 2/4, loss 0.5, 2.0 s left | evaluating v at step 2, 0/10 tasks",
     ]
     alone(progresses[1].evsys_run_failed, contexts[1], Failure(boundary="run", message="no", error_type="E"))
     alone(whole.evsys_experiment_finished)

@@ -54,7 +54,7 @@ class AgentConformance(PluginConformance):
         said = run(_act(plugin, task, model))
         require(
             isinstance(said, str | Rollout),
-            "what it ends with is neither a text nor a rollout",
+            "what it ends with is neither a string nor a rollout",
             seen=said,
             wanted="the final text, or evsys.types.Rollout(task_id=task.task_id, sample_index=ctx.sample_index, ...)",
         )
@@ -81,7 +81,7 @@ class AgentConformance(PluginConformance):
             any(last.content in message.content for call in model.calls for message in call.messages),
             "the model never saw the last message of an instruction of three",
             seen=[[message.content for message in call.messages] for call in model.calls],
-            wanted=f"{last.content!r} among the messages: `task.instruction` is a text or a tuple of messages",
+            wanted=f"{last.content!r} among the messages: `task.instruction` is a string or a tuple of messages",
         )
 
     @check()

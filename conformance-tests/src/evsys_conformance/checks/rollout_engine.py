@@ -153,7 +153,7 @@ class RolloutEngineConformance(PluginConformance):
                 "stumbled" in (rollout.error or ""),
                 "the error of a crashed rollout doesn't say what happened",
                 seen=rollout.error,
-                wanted="a text with the message of the agent's exception",
+                wanted="a string with the message of the agent's exception",
             )
             require(
                 isinstance(rollout.score, NoScore),

@@ -106,7 +106,7 @@ def fault_of_name(kind: str, name: str) -> str | None:
     if len(name) > MAX_LENGTH:
         return f"{name!r} is longer than {MAX_LENGTH} characters"
     if name in _NOT_TEXT:
-        return f"{name!r} means something else than a text in an experiment file; choose another name"
+        return f"{name!r} means something else than a string in an experiment file; choose another name"
     if kind != "metric" and _OF_SAMPLES.fullmatch(name):
         return (
             f"{name!r} is a number of samples, as metrics have in their names; choose another for {_a(kind)}"

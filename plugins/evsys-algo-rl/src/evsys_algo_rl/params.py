@@ -183,10 +183,10 @@ class RLParams(TrainingParams, RolloutParams):
         source=_MISMATCH,
     )
     mask_token_ratio: tuple[float, float] | None = _bounded(
-        "Tokens whose ratio is outside of [low, high] have no loss, such as [0.5, 2].", _MISMATCH
+        "Tokens whose ratio is outside [low, high] have no loss, such as [0.5, 2].", _MISMATCH
     )
     mask_sequence_ratio: tuple[float, float] | None = _bounded(
-        "Sequences whose geometric mean of ratios is outside of [low, high] have no loss, such as [0.99, 1.01].",
+        "Sequences whose geometric mean of ratios is outside [low, high] have no loss, such as [0.99, 1.01].",
         _MISMATCH,
     )
     kl_coef: float = attrs.field(

@@ -172,7 +172,7 @@ def test_top_logprobs_are_the_likeliest_first(engine):
         ({"prompt": [1] * 60, "max_tokens": 5}, "60 tokens and 5 new ones exceed the model's context of 64"),
         ({"prompt": [1] * 64, "max_tokens": None}, "exceed the model's context"),
         ({"prompt": []}, "prompt is empty"),
-        ({"prompt": [17]}, "outside of 0..16"),
+        ({"prompt": [17]}, "outside 0..16"),
         ({"prompt": [1], "temperature": -1}, "temperature >= 0"),
         ({"prompt": [1], "top_p": 0}, "top_p"),
         ({"prompt": [1], "n": 0}, "at least 1"),

@@ -162,7 +162,7 @@ def test_a_broken_loss_is_an_error_and_adds_no_gradient(make_engine, loss, error
     ("example", "message"),
     [
         (Example(tokens=[1] * 65, targets=[1] * 65), "65 tokens, but the model's context here is 64"),
-        (Example(tokens=[1, 17], targets=[1, 2]), "tokens hold ids outside of 0..16"),
+        (Example(tokens=[1, 17], targets=[1, 2]), "tokens hold ids outside 0..16"),
         (Example(tokens=[1, 2], targets=[1, -1]), "targets hold ids outside"),
         (Example(tokens=[1, 2], targets=[1]), "do not fit"),
         (Example(tokens=[1, 2], targets=[1, 2], mask=np.ones(3, bool)), "mask has shape"),

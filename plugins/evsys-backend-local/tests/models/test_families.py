@@ -40,7 +40,7 @@ def expected(home):
 
 @pytest.fixture
 def engine(home):
-    # Blocks shorter than the sequence, so that keys outside of a block take part.
+    # Blocks shorter than the sequence, so that keys outside a block take part.
     engine = Engine(load_weights(home), workers=2, max_rows=64, block_rows=7)
     yield engine
     engine.close()

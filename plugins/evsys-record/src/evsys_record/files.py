@@ -162,7 +162,7 @@ def refuse_links(directory: Path) -> None:
         for path in (folder / name for name in (*folders, *names)):
             if path.is_symlink() and not path.resolve().is_relative_to(root):
                 raise StoreError(
-                    f"{path} is a symbolic link to {path.readlink()}, outside of the record",
+                    f"{path} is a symbolic link to {path.readlink()}, outside the record",
                     hint="replace it by the file or folder itself, if you trust the record",
                     path=str(path),
                 )

@@ -61,7 +61,7 @@ def evsys_distributions() -> dict[str, str]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Revision, branch and dirtiness of the repository around `folder`; None outside of one, or without git.
+    """Revision, branch and dirtiness of the repository around `folder`; None outside one, or without git.
 
     The record's own folder doesn't count as a change. `changes` is the hash of the differences from the revision in
     tracked files, so that two launches from the same uncommitted state can be recognised.

@@ -186,7 +186,7 @@ class RunRecord:
         self._append("journal.jsonl", step, {"event": "done", "batch_id": batch_id})
 
     def _append(self, name: str, step: int, facts: Mapping[str, Any]) -> None:
-        """One line: where in the run it belongs, then `facts`. They are encoded outside of the lock."""
+        """One line: where in the run it belongs, then `facts`. They are encoded outside the lock."""
         try:
             text = encode_record(facts)
         except (TypeError, ValueError, RecursionError) as exc:

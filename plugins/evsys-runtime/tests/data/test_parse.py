@@ -99,7 +99,7 @@ def test_tool_schemas_are_kept_as_objects_or_as_json_text():
     assert chat({"messages": [USER], "tools": [TOOL]}).tools == (TOOL,)
     text = '[{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]'
     assert chat({"messages": [USER], "tools": text}).tools == (TOOL,)
-    with pytest.raises(RowProblem, match="a text that is not JSON"):
+    with pytest.raises(RowProblem, match="a string that is not JSON"):
         chat({"messages": [USER], "tools": "search"})
 
 
@@ -178,9 +178,9 @@ def test_keys_that_no_model_sees_are_ignored():
         ({"mesages": [USER]}, "it has mesages; did you mean `messages` by `mesages`"),
         ({"prompt": "Hi"}, "neither `messages`"),
         ({"messages": []}, "'messages' is empty"),
-        ({"messages": "Hi"}, "'messages' is a text, not a list of messages"),
+        ({"messages": "Hi"}, "'messages' is a string, not a list of messages"),
         ({"messages": {"role": "user"}}, "'messages' is an object, not a list"),
-        ({"messages": ["Hi"]}, r"messages\[0\] is a text, not an object"),
+        ({"messages": ["Hi"]}, r"messages\[0\] is a string, not an object"),
         ({"messages": [USER, {"content": "x"}]}, r"messages\[1\] has no `role`"),
         (
             {"messages": [{"role": "robot", "content": "x"}]},
@@ -196,8 +196,8 @@ def test_keys_that_no_model_sees_are_ignored():
         ({"messages": [{**BOT, "name": 3}]}, r"messages\[0\]\.name is a number"),
         ({"messages": [{**BOT, "reasoning": ["x"]}]}, "reasoning is a list"),
         ({"messages": [{**BOT, "function_call": {"name": "f"}}]}, "not supported"),
-        ({"messages": [{**BOT, "tool_calls": "x"}]}, "tool_calls is a text"),
-        ({"messages": [{**BOT, "tool_calls": ["x"]}]}, r"tool_calls\[0\] is a text"),
+        ({"messages": [{**BOT, "tool_calls": "x"}]}, "tool_calls is a string"),
+        ({"messages": [{**BOT, "tool_calls": ["x"]}]}, r"tool_calls\[0\] is a string"),
         ({"messages": [{**BOT, "tool_calls": [{"arguments": {}}]}]}, "has no `name`"),
         ({"messages": [{**BOT, "tool_calls": [{"name": "f", "arguments": 3}]}]}, "arguments is a number"),
         ({"messages": [USER], "tools": [3]}, r"tools\[0\] is a number"),
@@ -304,7 +304,7 @@ def test_the_folder_of_a_native_task_brings_its_own_tests():
         ({"instruction": "  "}, "`instruction` is empty"),
         ({"instruction": 3}, "'instruction' is a number"),
         ({"verifier": None}, "task 't1': no `verifier`"),
-        ({"verifier": "exact_match"}, "`verifier` is a text"),
+        ({"verifier": "exact_match"}, "`verifier` is a string"),
         ({"verifier": {"expected": 1}}, "`verifier` has no name"),
         ({"verifier": {"name": "x", "expcted": 1}}, "unknown key 'expcted'; did you mean `expected`"),
         ({"verifier": {"name": "x", "threshold": 1}}, "settings of a verifier go under `params`"),

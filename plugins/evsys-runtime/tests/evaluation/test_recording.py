@@ -337,7 +337,7 @@ def test_an_agent_that_returns_something_else_has_no_score(act, said):
 
     rollout = act(agent)
     assert isinstance(rollout.score, NoScore)
-    assert "not a text or a Rollout" in rollout.error
+    assert "not a string or a Rollout" in rollout.error
 
 
 def test_an_agents_own_error_report_leaves_the_rollout_without_a_score(act):

@@ -34,7 +34,7 @@ class ProjectFinder:
         path: Sequence[str] | None = None,  # noqa: ARG003 - as Python calls it
         target: ModuleType | None = None,  # noqa: ARG003 - as Python calls it
     ) -> ModuleSpec | None:
-        """How to import `src`; None for other names, and for a script outside of projects."""
+        """How to import `src`; None for other names, and for a script outside projects."""
         script = getattr(sys.modules.get("__main__"), "__file__", None) if name == "src" else None
         return _spec(Path(script).resolve().parent) if script else None
 
@@ -49,7 +49,7 @@ class WorkingDirectoryFinder:
         path: Sequence[str] | None = None,  # noqa: ARG003 - as Python calls it
         target: ModuleType | None = None,  # noqa: ARG003 - as Python calls it
     ) -> ModuleSpec | None:
-        """How to import `src`; None for other names, and outside of projects."""
+        """How to import `src`; None for other names, and outside projects."""
         return _spec(Path.cwd()) if name == "src" else None
 
 

@@ -67,7 +67,7 @@ def name(body: Mapping[str, Any], key: str) -> str:
     """A text that has to be there, of at most 4,096 characters."""
     value = text(body, key)
     if not value:
-        raise RefusedError(400, f"{key}: expected a text, got {short_text(body.get(key))}")
+        raise RefusedError(400, f"{key}: expected a string, got {short_text(body.get(key))}")
     return value
 
 
@@ -77,7 +77,7 @@ def names(body: Mapping[str, Any], key: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(entry, str) and entry for entry in value):
         raise RefusedError(400, f"{key}: expected a list of texts")
     if max(map(len, value), default=0) > MOST_CHARACTERS:
-        raise RefusedError(400, f"{key}: a text has more than {MOST_CHARACTERS} characters")
+        raise RefusedError(400, f"{key}: a string has more than {MOST_CHARACTERS} characters")
     return value
 
 
@@ -90,7 +90,7 @@ def text(body: Mapping[str, Any], key: str) -> str:
     """A text, empty where there is none."""
     value = body.get(key)
     if value is not None and not isinstance(value, str):
-        raise RefusedError(400, f"{key}: expected a text, got {short_text(value)}")
+        raise RefusedError(400, f"{key}: expected a string, got {short_text(value)}")
     if value is not None and len(value) > MOST_CHARACTERS:
         raise RefusedError(400, f"{key}: at most {MOST_CHARACTERS} characters, got {len(value)}")
     return value or ""

@@ -191,7 +191,7 @@ def _stops(value: object, ends: tuple[int, ...]) -> tuple[tuple[str, ...], tuple
             return tuple(found), ends
         if set(map(type, found)) <= {int}:
             return (), tuple(reading.token_ids(found, "stop"))
-    raise RefusedError(400, "stop: expected a text, a list of texts, or a list of token ids")
+    raise RefusedError(400, "stop: expected a string, a list of strings, or a list of token ids")
 
 
 def _own_seed(sampling: SamplingSession, seq_id: int) -> int:

@@ -61,7 +61,7 @@ class PrintProgress:
         metrics: tuple[str, ...] = option(("loss", "reward"), "metrics to show, those that a step has")
         redraw_seconds: float = option(0.1, "least time between two redraws of the live line", ge=0)
         scoring_seconds: float = option(
-            10.0, "least time between two plain lines of a scoring, and from its start to the first", ge=0
+            10.0, "least time between two plain lines of an evaluation, and from its start to the first", ge=0
         )
 
     def __init__(self, **fields: Any) -> None:
@@ -75,8 +75,8 @@ class PrintProgress:
         self._about = _about(None)
         self._training: str | None = None
         self._trained = False
-        self._scorings: dict[tuple[str, int], _Scoring] = {}
-        self._live: Literal["training", "scoring", "both"] | None = None
+        self._evaluations: dict[tuple[str, int], _Evaluation] = {}
+        self._live: Literal["training", "evaluation", "both"] | None = None
 
     def evsys_experiment_started(self, arms: Sequence[str]) -> None:
         """Begin a table that the runs share; each of them has a callback of its own, in a context that begins with this one."""
@@ -118,24 +118,24 @@ class PrintProgress:
                 self._line(self._text(ctx, step, metrics))
         elif last or self.clock() - self._drawn >= self.config.redraw_seconds:
             self._training, self._trained = self._text(ctx, step, metrics), last
-            self._draw(ctx, "training" if last or not self._scorings else "both")
+            self._draw(ctx, "training" if last or not self._evaluations else "both")
 
     def evsys_evaluation_advanced(
         self, ctx: RunContext, benchmark: str, step: int, done: int, total: int
     ) -> None:
-        """Show how far a scoring is: in the live line, or now and then in a plain one of its own."""
-        scoring = self._scorings.setdefault((benchmark, step), _Scoring(told=self.clock()))
-        scoring.text = f"{benchmark} at step {step}, {done}/{total} tasks"
+        """Show how far an evaluation is: in the live line, or now and then in a plain one of its own."""
+        evaluation = self._evaluations.setdefault((benchmark, step), _Evaluation(told=self.clock()))
+        evaluation.text = f"{benchmark} at step {step}, {done}/{total} tasks"
         if _is_terminal():
             if done in (0, total) or self.clock() - self._drawn >= self.config.redraw_seconds:
-                self._draw(ctx, "scoring" if self._trained or self._training is None else "both")
-        elif done < total and self.clock() - scoring.told >= self.config.scoring_seconds:
-            scoring.told = self.clock()
-            self._line(f"{ctx.run_id}: scoring {scoring.text}")
+                self._draw(ctx, "evaluation" if self._trained or self._training is None else "both")
+        elif done < total and self.clock() - evaluation.told >= self.config.scoring_seconds:
+            evaluation.told = self.clock()
+            self._line(f"{ctx.run_id}: evaluating {evaluation.text}")
 
     def evsys_evaluation_finished(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
-        """Say what a scoring gave."""
-        self._scorings.pop((evaluation.benchmark, evaluation.step), None)
+        """Say what an evaluation gave."""
+        self._evaluations.pop((evaluation.benchmark, evaluation.step), None)
         scored = f"of {evaluation.model}" if evaluation.model else f"at step {evaluation.step}"
         head = f"{ctx.run_id}: {evaluation.benchmark} {scored}"
         if evaluation.status != "completed":
@@ -181,9 +181,9 @@ class PrintProgress:
         if speed:
             parts.append(f"{_short(speed)} tokens/s")
         if self._total is not None and len(self._ends) > 1:
-            scoring = self._last_scoring(ctx)
-            left = _duration((self._total - step) * self._pace() + scoring)
-            parts.append(f"{left} left with scoring" if scoring else f"{left} left")
+            evaluation = self._last_evaluation(ctx)
+            left = _duration((self._total - step) * self._pace() + evaluation)
+            parts.append(f"{left} left including evaluation" if evaluation else f"{left} left")
         return f"{ctx.run_id}: {', '.join(parts)}"
 
     def _pace(self) -> float:
@@ -194,30 +194,32 @@ class PrintProgress:
         return (self._ends[-1] - self._ends[-1 - judged]) / judged
 
     def _tell_whole_time(self, ctx: RunContext, evaluation: EvaluationResult) -> None:
-        """Say what the run takes with its scorings, once those of the untrained model have shown how long they take."""
+        """Say what the run takes with its evaluations, once those of the untrained model have shown how long they take."""
         if self._seconds is None or evaluation.step != 0:
             return
-        scoring = self._scoring_seconds(ctx, 0)
-        if scoring is not None:
-            self._line(f"{ctx.run_id}: {self._about} {_duration(self._seconds + scoring)} with scoring")
+        seconds = self._evaluation_seconds(ctx, 0)
+        if seconds is not None:
+            self._line(
+                f"{ctx.run_id}: {self._about} {_duration(self._seconds + seconds)} including evaluation"
+            )
             self._seconds = None
 
-    def _last_scoring(self, ctx: RunContext) -> float:
-        """Seconds of the scoring that no training hides, that of the last weights; 0 where they aren't known."""
-        return self._scoring_seconds(ctx, self._total - 1) or 0.0 if self._total else 0.0
+    def _last_evaluation(self, ctx: RunContext) -> float:
+        """Seconds of the evaluation that no training hides, that of the last weights; 0 where they aren't known."""
+        return self._evaluation_seconds(ctx, self._total - 1) or 0.0 if self._total else 0.0
 
-    def _scoring_seconds(self, ctx: RunContext, start: int) -> float | None:
-        """Seconds of the scorings after step `start`; None where they aren't known."""
+    def _evaluation_seconds(self, ctx: RunContext, start: int) -> float | None:
+        """Seconds of the evaluations after step `start`; None where they aren't known."""
         estimate = declared(getattr(ctx, "evaluate", None), "estimate")
         return None if estimate is None or self._total is None else estimate(start, self._total)
 
-    def _draw(self, ctx: RunContext, what: Literal["training", "scoring", "both"]) -> None:
-        """Replace the live line; the last one of training stays above those of scorings that end after it."""
-        above = "\n" if self._live == "training" and what == "scoring" else ""
-        scorings = "; ".join(scoring.text for scoring in self._scorings.values())
-        text = f"{ctx.run_id}: scoring {scorings}" if what == "scoring" else self._training or ""
+    def _draw(self, ctx: RunContext, what: Literal["training", "evaluation", "both"]) -> None:
+        """Replace the live line; the last one of training stays above those of evaluations that end after it."""
+        above = "\n" if self._live == "training" and what == "evaluation" else ""
+        evaluations = "; ".join(evaluation.text for evaluation in self._evaluations.values())
+        text = f"{ctx.run_id}: evaluating {evaluations}" if what == "evaluation" else self._training or ""
         if what == "both":
-            text += f" | scoring {scorings}"
+            text += f" | evaluating {evaluations}"
         text = visible(text)
         self._drawn = self.clock()
         if self._table is not None:
@@ -227,7 +229,7 @@ class PrintProgress:
         _write(f"{above}\r\x1b[K{_fitting(text)}")
 
     def _line(self, text: str) -> None:
-        """Write a line that stays: above the table, below the live line of training, in place of that of scorings.
+        """Write a line that stays: above the table, below the live line of training, in place of that of evaluations.
 
         Terminals are kept in files as well, so what a plugin or a service says of a failure is shown without secrets.
         """
@@ -236,13 +238,13 @@ class PrintProgress:
             self._table.above(text)
             return
         kept = f"\r\x1b[K{_fitting(self._training or '')}\n"
-        before = {None: "", "training": "\n", "scoring": "\r\x1b[K", "both": kept}[self._live]
+        before = {None: "", "training": "\n", "evaluation": "\r\x1b[K", "both": kept}[self._live]
         self._live = None
         _write(f"{before}{text}\n")
 
 
 @attrs.define
-class _Scoring:
+class _Evaluation:
     """An evaluation in progress: how far it is, and when a permanent line last reported that."""
 
     told: float
@@ -268,9 +270,9 @@ def _estimate_words(estimate: Mapping[str, float] | None) -> str:
     """The backend's estimate, in words; the time includes evaluations if their duration is known."""
     if not estimate:
         return ""
-    scoring = estimate.get("scoring_seconds")
-    seconds = estimate["seconds"] + (scoring or 0.0)
-    extent = {None: " without scoring", 0.0: ""}.get(scoring, " with scoring")
+    evaluation = estimate.get("scoring_seconds")
+    seconds = estimate["seconds"] + (evaluation or 0.0)
+    extent = {None: " without evaluation", 0.0: ""}.get(evaluation, " including evaluation")
     return f", {_about(estimate)} {_duration(seconds)}{extent} and {estimate['peak_bytes'] / 1e9:.1f} GB on this machine"
 
 

@@ -127,7 +127,7 @@ def test_a_missing_column_is_named(params):
 
 
 def test_only_texts_are_stripped():
-    with pytest.raises(RowProblem, match="column 'a' is a number, not a text"):
+    with pytest.raises(RowProblem, match="column 'a' is a number, not a string"):
         list(build("map", strip=["a"])([{"a": 1}]))
 
 
@@ -250,11 +250,11 @@ def test_a_function_decides(user_code):
 @pytest.mark.parametrize(
     ("op", "value", "item", "problem"),
     [
-        (">=", 2, "3", r"column 'a' is a text, which '>=' can't compare with 2; `map` with `cast`"),
+        (">=", 2, "3", r"column 'a' is a string, which '>=' can't compare with 2; `map` with `cast`"),
         ("<", "b", 3, "column 'a' is a number"),
-        ("contains", "x", 3, "'contains' needs a text or a list"),
-        ("matches", "x", 3, "'matches' needs a text"),
-        ("min_length", 2, 3, "'min_length' needs a text or a list"),
+        ("contains", "x", 3, "'contains' needs a string or a list"),
+        ("matches", "x", 3, "'matches' needs a string"),
+        ("min_length", 2, 3, "'min_length' needs a string or a list"),
     ],
 )
 def test_types_that_do_not_compare_are_an_error_and_no_silent_no(op, value, item, problem):
@@ -268,7 +268,7 @@ def test_types_that_do_not_compare_are_an_error_and_no_silent_no(op, value, item
         ({}, "no condition"),
         ({"conditions": [{"column": "a", "op": "like"}]}, "op"),
         ({"conditions": [{"column": "a", "op": "in", "value": "abc"}]}, "`in` on 'a' needs a list"),
-        ({"conditions": [{"column": "a", "op": "<"}]}, "needs a number or a text as `value`"),
+        ({"conditions": [{"column": "a", "op": "<"}]}, "needs a number or a string as `value`"),
         ({"conditions": [{"column": "a", "op": "matches", "value": "("}]}, "is not a regular expression"),
         ({"conditions": [{"column": "a", "op": "matches", "value": 3}]}, "3 is not a pattern"),
         ({"conditions": [{"column": "a", "op": "min_length", "value": -1}]}, "needs a whole number"),

@@ -27,4 +27,4 @@ def _text(value: Any) -> str:
         return json.dumps(value)
     if value is None:
         raise ValueError("`expected` is missing; give the text that counts as right")
-    raise ValueError(f"`expected` holds a {type(value).__name__}, not a text, a number or a list of them")
+    raise ValueError(f"`expected` holds a {type(value).__name__}, not a string, a number or a list of them")

@@ -243,7 +243,7 @@ def _parse_expected(value: Any, mark: Mark) -> Expected:
     if isinstance(value, str):
         return _from_text(value, mark)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        message = f"`expected` is {value!r}; give a number, or a text with one"
+        message = f"`expected` is {value!r}; give a number, or a string with one"
         raise ValueError(message)  # noqa: TRY004 - every unusable expectation is a ValueError
     try:
         return Expected(exact(value))

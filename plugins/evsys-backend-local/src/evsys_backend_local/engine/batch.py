@@ -71,7 +71,7 @@ class Example:
         for name, ids in (("tokens", self.tokens), ("targets", self.targets)):
             if ids.size and (ids.min() < 0 or ids.max() >= shape.vocab):
                 raise InvalidInputError(
-                    f"{where}: {name} hold ids outside of 0..{shape.vocab - 1}; is the tokenizer right?"
+                    f"{where}: {name} hold ids outside 0..{shape.vocab - 1}; is the tokenizer right?"
                 )
 
 

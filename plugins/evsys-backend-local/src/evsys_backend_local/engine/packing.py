@@ -3,7 +3,7 @@
 Sequences are sorted; each reuses the rows of the longest prefix that it shares with the one before. Rows come out
 in pre-order of the trie: everything below a row follows it without a gap. Attention then runs over *blocks* of
 consecutive rows, whose keys are the ancestors of the block's first row and the block itself; in pre-order no other
-row outside of the block can be an ancestor of a row inside. The beginning of a sequence may have been computed before: its
+row outside the block can be an ancestor of a row inside. The beginning of a sequence may have been computed before: its
 keys come from elsewhere, and only what follows gets rows.
 """
 

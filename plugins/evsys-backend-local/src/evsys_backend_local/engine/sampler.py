@@ -74,7 +74,7 @@ class SampleRequest:
             raise InvalidInputError(f"token ids must be integers, the prompt holds {prompt.dtype}")
         if prompt.min() < 0 or prompt.max() >= shape.vocab:
             raise InvalidInputError(
-                f"the prompt holds ids outside of 0..{shape.vocab - 1}; is the tokenizer the model's?"
+                f"the prompt holds ids outside 0..{shape.vocab - 1}; is the tokenizer the model's?"
             )
         if self.n < 1 or (self.max_tokens is not None and self.max_tokens < 1):
             raise InvalidInputError(f"n ({self.n}) and max_tokens ({self.max_tokens}) must be at least 1")

@@ -48,7 +48,7 @@ async def answers_of(directory: Path, *, rollouts: int = 100, tell: Tell = lambd
         tell: called with each thing that is left out.
 
     Raises:
-        StoreError: the record can't be read, or a link in it leads to files outside of it, which no one meant to send.
+        StoreError: the record can't be read, or a link in it leads to files outside it, which no one meant to send.
     """
     import aiohttp
 

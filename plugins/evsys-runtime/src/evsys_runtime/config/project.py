@@ -135,7 +135,7 @@ def _module_names(folder: Path) -> Iterator[str]:
 
 
 def spec_of_folder(folder: Path) -> ModuleSpec | None:
-    """How to import `src` of the project that a folder is in; None outside of projects, and for a project without `src`."""
+    """How to import `src` of the project that a folder is in; None outside projects, and for a project without `src`."""
     root = enclosing_project(folder)
     return _spec_of(root / _PACKAGE) if root is not None and (root / _PACKAGE).is_dir() else None
 

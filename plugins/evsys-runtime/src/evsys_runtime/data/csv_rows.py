@@ -68,7 +68,7 @@ def csv_rows(
                 line,
                 BadRow(
                     "wrong number of fields",
-                    f"{len(fields)} fields where the header has {width}; is a text with {delimiter!r} unquoted?",
+                    f"{len(fields)} fields where the header has {width}; does a value hold {delimiter!r} without quotes?",
                 ),
             )
 

@@ -27,13 +27,13 @@ class BadRow(ValueError):  # noqa: N818 - control flow between a reader and its 
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise BadRow("not valid JSON", f"{name} is not JSON; write null or a text")
+    raise BadRow("not valid JSON", f"{name} is not JSON; write null or a string")
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise BadRow("not valid JSON", f"a number has no finite value: {digits[:40]}; write it as a text")
+        raise BadRow("not valid JSON", f"a number has no finite value: {digits[:40]}; write it as a string")
     return number
 
 
@@ -105,7 +105,7 @@ def bad_json(exc: Exception) -> BadRow:
     if isinstance(exc, RecursionError):
         return BadRow("not valid JSON", "nested too deeply")
     if "integer string conversion" in str(exc):
-        return BadRow("not valid JSON", "a number has thousands of digits; write it as a text")
+        return BadRow("not valid JSON", "a number has thousands of digits; write it as a string")
     return BadRow("not valid JSON", str(exc))
 
 
@@ -126,7 +126,7 @@ def row_type_name(value: Any) -> str:
     """The type of a JSON value in messages."""
     names = {
         list: "a list",
-        str: "a text",
+        str: "a string",
         bool: "true or false",
         int: "a number",
         float: "a number",
@@ -142,7 +142,7 @@ def check_surrogates(text: str, row: Any) -> None:
             _encode(row).encode("utf-8")
         except UnicodeEncodeError:
             raise BadRow(
-                "not valid text", "a text holds half a surrogate pair, which is not a character"
+                "not valid text", "a string holds half a surrogate pair, which is not a character"
             ) from None
 
 

@@ -152,7 +152,7 @@ def message(item: Any, column: str, index: int) -> Message:
     reasoning = next((item[key] for key in _REASONING_KEYS if item.get(key)), None)
     if reasoning is not None and not isinstance(reasoning, str):
         raise RowProblem(
-            "reasoning is not a string", f"{place}: reasoning is {row_type_name(reasoning)}, not a text"
+            "reasoning is not a string", f"{place}: reasoning is {row_type_name(reasoning)}, not a string"
         )
     if role == "assistant" and reasoning is None:
         reasoning, content = _split_reasoning(content)
@@ -175,7 +175,7 @@ def tools(value: Any) -> tuple[Mapping[str, Any], ...]:
         try:
             value = json.loads(value)
         except ValueError as exc:
-            raise RowProblem("'tools' is not a list", f"'tools' is a text that is not JSON: {exc}") from exc
+            raise RowProblem("'tools' is not a list", f"'tools' is a string that is not JSON: {exc}") from exc
     if not isinstance(value, list | tuple):
         raise RowProblem(
             "'tools' is not a list", f"'tools' is {row_type_name(value)}, not a list of tool schemas"
@@ -198,7 +198,7 @@ def _content(item: Mapping[str, Any], place: str, *, optional: bool) -> str:
         raise RowProblem("a message has no content", f"{place} has no `content`")
     if isinstance(content, list | tuple):
         return "".join(_text_part(part, f"{place}.content[{index}]") for index, part in enumerate(content))
-    raise RowProblem("content is not a string", f"{place}.content is {row_type_name(content)}, not a text")
+    raise RowProblem("content is not a string", f"{place}.content is {row_type_name(content)}, not a string")
 
 
 def _text_part(part: Any, place: str) -> str:
@@ -258,7 +258,7 @@ def _optional_text(item: Mapping[str, Any], key: str, place: str) -> str | None:
     value = item.get(key)
     if value is None or isinstance(value, str):
         return value
-    raise RowProblem(f"{key!r} is not a string", f"{place}.{key} is {row_type_name(value)}, not a text")
+    raise RowProblem(f"{key!r} is not a string", f"{place}.{key} is {row_type_name(value)}, not a string")
 
 
 def _weight(value: Any, place: str) -> float | None:

@@ -67,7 +67,7 @@ class TaskIndex:
     All tasks have one numbering. Their words lie one after the other in `words`, and a place is an index into them;
     an n-gram is the place that it starts at.
 
-    An n-gram is looked for where at least half of its words are outside of boilerplate. So a template around a
+    An n-gram is looked for where at least half of its words are outside boilerplate. So a template around a
     number gives none, however the number and the template fall.
 
     Attributes:
@@ -232,7 +232,7 @@ def _outline(said: Sequence[tuple[Part, str]], common: set[tuple[str, ...]]) -> 
 
 
 def _own_words(words: Sequence[str], common: set[tuple[str, ...]]) -> list[int]:
-    """How many of the words before each position are outside of all common phrases."""
+    """How many of the words before each position are outside all common phrases."""
     shared = bytearray(len(words))
     for at, gram in enumerate(grams(words, PHRASE)):
         if gram in common:

@@ -78,7 +78,7 @@ async def _right_answer(method: Any, expected: Any, params: Mapping[str, Any]) -
     said = await said if inspect.isawaitable(said) else said
     if said is not None and not isinstance(said, str):
         raise TypeError(
-            f"{getattr(method, '__qualname__', 'it')} gave {type(said).__name__}, not a text or None"
+            f"{getattr(method, '__qualname__', 'it')} gave {type(said).__name__}, not a string or None"
         )
     return said
 

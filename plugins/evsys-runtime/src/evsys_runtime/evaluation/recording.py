@@ -325,7 +325,7 @@ def finish_rollout(
     if not output and turns and (own is said or ending in ("timed out", "cut off")):
         output = turns[-1].message.content
     if ending == "no rollout":
-        failure = TypeError(f"the agent returned {type(said).__name__}, not a text or a Rollout")
+        failure = TypeError(f"the agent returned {type(said).__name__}, not a string or a Rollout")
     reasons = [turn.finish_reason for turn in turns]
     error = _WITHHELD if own.error is None and reasons[-1:] == ["error"] else own.error
     error, score = _fault(None if ending == "cut off" else failure, error, silent=timed_out and not turns)

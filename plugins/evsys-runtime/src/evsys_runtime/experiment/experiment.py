@@ -397,7 +397,7 @@ class Experiment:
         )
         said = []
         if prose is not None and not isinstance(prose, str):
-            said = [f"evsys_write_conclusion gave {type(prose).__name__}, not a text; it was left out"]
+            said = [f"evsys_write_conclusion gave {type(prose).__name__}, not a string; it was left out"]
             prose = None
         await session.hooks.emit("evsys_experiment_finished", result=result)
         told = map(session.log_settings.redactor.text, (*said, *session.hooks.warnings))

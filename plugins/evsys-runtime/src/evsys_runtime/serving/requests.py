@@ -173,7 +173,7 @@ def _prompts(value: object) -> tuple[str | tuple[int, ...], ...]:
     found = [value] if _is_prompt(value) else value
     if not isinstance(found, list) or not found or not all(map(_is_prompt, found)):
         raise bad_request(
-            "must be a text, a list of token ids, or a list of either, and none empty", "prompt"
+            "must be a string, a list of token ids, or a list of either, and none empty", "prompt"
         )
     if len(found) > MOST_PROMPTS:
         raise bad_request(f"has {len(found)} prompts, and may have {MOST_PROMPTS}", "prompt")
@@ -228,7 +228,7 @@ def _tools(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
 def _stops(value: object) -> tuple[str, ...]:
     found = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not all(isinstance(stop, str) and stop for stop in found):
-        raise bad_request("must be a text or a list of texts, none of them empty", "stop")
+        raise bad_request("must be a string or a list of strings, none of them empty", "stop")
     if len(found) > MOST_STOPS:
         raise bad_request(f"has {len(found)} texts, and may have {MOST_STOPS}", "stop")
     return tuple(found)

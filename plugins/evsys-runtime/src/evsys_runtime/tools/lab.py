@@ -34,7 +34,7 @@ class Lab:
     Attributes:
         root: relative paths start from it.
         experiments: the folder of all experiments; it need not exist.
-        confined: refuse files and records outside of `root` and `experiments`, for callers that aren't the user.
+        confined: refuse files and records outside `root` and `experiments`, for callers that aren't the user.
         opened: opens the index of a folder of experiments.
     """
 
@@ -45,7 +45,7 @@ class Lab:
 
     @classmethod
     def of_project(cls, folder: Path) -> Lab:
-        """The project that a folder is in, or the folder itself; nothing outside of it can be named."""
+        """The project that a folder is in, or the folder itself; nothing outside it can be named."""
         root = (enclosing_project(folder.absolute()) or folder).resolve()
         return cls(root=root, experiments=root / _EXPERIMENTS, confined=True)
 
@@ -79,11 +79,11 @@ class Lab:
         """The path of a file of the project.
 
         Raises:
-            ConfigError: it is outside of the project, and the caller may not name such a file.
+            ConfigError: it is outside the project, and the caller may not name such a file.
         """
         path = self.root / name
         if self.confined and not path.resolve().is_relative_to(self.root):
             raise ConfigError(
-                f"{name} is outside of the project {self.root}", hint="name a file by its path from there"
+                f"{name} is outside the project {self.root}", hint="name a file by its path from there"
             )
         return path if self.confined else Path(name)

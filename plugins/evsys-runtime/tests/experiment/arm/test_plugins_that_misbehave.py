@@ -100,7 +100,7 @@ def test_prose_that_is_no_text_is_left_out_and_told_of(project, run_text):
     )
     result = with_code(project, code, run_text=run_text, extra="callbacks: [{kind: odd}]\n")
     assert result.status == "completed"
-    assert "evsys_write_conclusion gave int, not a text; it was left out" in result.warnings
+    assert "evsys_write_conclusion gave int, not a string; it was left out" in result.warnings
 
 
 def test_what_the_file_asks_of_the_environment_is_in_no_result_and_no_file(

@@ -280,8 +280,8 @@ REFUSED = {
     "learning_rate can't be changed": {"request": "set", "values": {"learning_rate": 1}},
     "invalid max_concurrent_arms 0": {"request": "set", "values": {"max_concurrent_arms": 0}},
     "invalid max_concurrent_arms 10000": {"request": "set", "values": {"max_concurrent_arms": 10000}},
-    "by is not a text": {"request": "pause", "by": 3},
-    "reason is not a text": {"request": "pause", "reason": {}},
+    "by is not a string": {"request": "pause", "by": 3},
+    "reason is not a string": {"request": "pause", "reason": {}},
 }
 
 

@@ -61,7 +61,7 @@ def test_places_outside_of_the_project_are_named_before_they_are_used(project, r
     )
     fork = Experiment.fork(record, quiet=True)
     assert (
-        f"the record names {weights}, which is outside of its project ($.run.model.init_from_checkpoint)"
+        f"the record names {weights}, which is outside its project ($.run.model.init_from_checkpoint)"
         in fork.plan.warnings
     )
 
@@ -69,9 +69,7 @@ def test_places_outside_of_the_project_are_named_before_they_are_used(project, r
 def test_a_model_folder_outside_of_the_project_is_named(record):
     edited(record, "model: {name: evsys/tiny}", "model: {name: ../../models/theirs}")
     warnings = Experiment.fork(record, quiet=True).plan.warnings
-    assert (
-        "the record names ../../models/theirs, which is outside of its project ($.run.model.name)" in warnings
-    )
+    assert "the record names ../../models/theirs, which is outside its project ($.run.model.name)" in warnings
 
 
 def test_an_honest_record_names_nothing(record):

@@ -294,14 +294,14 @@ def test_a_run_that_waits_for_what_never_comes_is_stalled(hangs, changes, extra,
     failure = arm.failure
     assert failure.boundary == boundary
     assert re.match(
-        rf"nothing moved for (3,600|4,620) s while {boundary} '{plugin}' was waited for \(at .*/src/plugins.py:\d+ in {place}\); "
+        rf"nothing moved for (3,600|4,620) s while waiting for {boundary} '{plugin}' \(at .*/src/plugins.py:\d+ in {place}\); "
         "stacks.txt in its record has the stack traces$",
         failure.message,
     )
     assert re.search(rf"/src/plugins.py:\d+ in {place}", failure.place)
     assert "watchdog.floor_seconds" in failure.hint
     assert f"in {place}\n" in stacks
-    assert f"while {boundary} '{plugin}' was waited for" in stacks
+    assert f"while waiting for {boundary} '{plugin}'" in stacks
 
 
 def test_what_a_stalled_run_did_before_stays(hangs):

@@ -93,7 +93,7 @@ async def test_before_the_first_step_the_floor_alone_counts():
     assert not watched.task.done()
     await watched.clock.passes(2)
     with pytest.raises(
-        BackendError, match="nothing moved for 100 s while backend 'slow' was waited for"
+        BackendError, match="nothing moved for 100 s while waiting for backend 'slow'"
     ) as stall:
         await watched.task
     assert is_stall(stall.value)

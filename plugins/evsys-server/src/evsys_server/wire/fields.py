@@ -101,7 +101,7 @@ def string(value: int | memoryview) -> str:
     try:
         return bytes(content(value)).decode("utf-8")
     except UnicodeDecodeError as exc:
-        raise WireError(f"a text isn't UTF-8: {exc}") from exc
+        raise WireError(f"a string isn't UTF-8: {exc}") from exc
 
 
 def double(value: int | memoryview) -> float:

@@ -67,7 +67,7 @@ class JsonlToChat:
             None, "the user's message as a template with {column} in it, instead of `user_column`"
         )
         assistant_template: str | None = option(
-            None, "what the assistant answers as a text with {column} in it, instead of `assistant_column`"
+            None, "what the assistant answers as a string with {column} in it, instead of `assistant_column`"
         )
         messages_column: str | None = option(
             None, "column with a list of messages", aliases=("messages_key",)
@@ -77,7 +77,7 @@ class JsonlToChat:
         )
         system_column: str | None = option(None, "column with the row's own system message")
         system_template: str | None = option(
-            None, "the system message as a text with {column} in it, instead of the other two"
+            None, "the system message as a string with {column} in it, instead of the other two"
         )
         missing: Literal["error", "drop"] = option(
             "error", "a row without what is needed: fail, or leave it out and count it"

@@ -185,7 +185,7 @@ def _ordered(condition: Condition, compare: Callable[[Any, Any], bool]) -> Calla
         )
 
     if not number and not isinstance(value, str):
-        raise ValueError(f"`{condition.op}` on {condition.column!r} needs a number or a text as `value`")
+        raise ValueError(f"`{condition.op}` on {condition.column!r} needs a number or a string as `value`")
     return test
 
 
@@ -194,7 +194,7 @@ def _contains(found: Any, value: Any, condition: Condition) -> bool:
         return str(value) in found
     if isinstance(found, list | tuple | dict):
         return value in found
-    raise _wrong_type(condition, found, "a text or a list")
+    raise _wrong_type(condition, found, "a string or a list")
 
 
 def _matching(condition: Condition, timeout_seconds: float) -> Callable[[Any], bool]:
@@ -209,7 +209,7 @@ def _matching(condition: Condition, timeout_seconds: float) -> Callable[[Any], b
 
     def test(found: Any) -> bool:
         if not isinstance(found, str):
-            raise _wrong_type(condition, found, "a text")
+            raise _wrong_type(condition, found, "a string")
         try:
             return search(pattern, 0, found, full=False, timeout_seconds=timeout_seconds) is wanted
         except TimeoutError as exc:
@@ -232,7 +232,7 @@ def _length(condition: Condition) -> Callable[[Any], bool]:
         if not isinstance(found, str | list | tuple):
             if found is None:
                 return not least or bound == 0
-            raise _wrong_type(condition, found, "a text or a list")
+            raise _wrong_type(condition, found, "a string or a list")
         return len(found) >= bound if least else len(found) <= bound
 
     return test

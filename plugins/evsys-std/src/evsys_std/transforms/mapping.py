@@ -168,7 +168,7 @@ def _text(row: Row, column: str) -> str:
     if column not in row:
         raise no_column(column, row)
     raise RowProblem(
-        f"column {column!r} is not a string", f"column {column!r} is {row_type_name(value)}, not a text"
+        f"column {column!r} is not a string", f"column {column!r} is {row_type_name(value)}, not a string"
     )
 
 

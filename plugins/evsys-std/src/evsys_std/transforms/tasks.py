@@ -47,10 +47,10 @@ class JsonlToTasks:
     class Config:
         """Parameters of `jsonl_to_tasks`."""
 
-        instruction_column: str | None = option(None, "column with the instruction, a text or messages")
-        instruction_template: str | None = option(None, "instruction as a text with {column} in it")
+        instruction_column: str | None = option(None, "column with the instruction, a string or messages")
+        instruction_template: str | None = option(None, "instruction as a string with {column} in it")
         expected_column: str | None = option(None, "column with the expected value for the verifier")
-        expected_template: str | None = option(None, "expectation as a text with {column} in it")
+        expected_template: str | None = option(None, "expectation as a string with {column} in it")
         id_column: str | None = option(None, "column with the task's id")
         verifier: str = option("exact_match", "name of the verifier", min_len=1)
         verifier_params: dict[str, Any] = option(attrs.Factory(dict), "settings of the verifier")

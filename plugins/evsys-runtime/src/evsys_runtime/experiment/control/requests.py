@@ -203,7 +203,7 @@ def _texts(request: Mapping[str, Any]) -> dict[str, Any]:
     for name, otherwise in (("by", "unknown"), ("reason", None)):
         value = request.get(name)
         if value is not None and not isinstance(value, str):
-            _refuse(f"{name} is not a text")
+            _refuse(f"{name} is not a string")
         found[name] = value[:MOST_CHARACTERS] if value else otherwise
     return found
 

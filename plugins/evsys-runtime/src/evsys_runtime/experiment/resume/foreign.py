@@ -20,7 +20,7 @@ _PROSE = frozenset({"rows", "hypothesis", "description", "system_prompt", "tags"
 def relocate_plan(plan: Plan, directory: Path, overrides: tuple[str, ...] = ()) -> Plan:
     """The plan of an experiment on record, whose `output_dir` is the folder that the record is in.
 
-    A warning names every place outside of the project that the file names, before it is used.
+    A warning names every place outside the project that the file names, before it is used.
 
     Args:
         plan: made from the record's file.
@@ -29,14 +29,14 @@ def relocate_plan(plan: Plan, directory: Path, overrides: tuple[str, ...] = ()) 
     """
     root, folder = plan.project_root, directory.parent
     warnings = [
-        f"the record names {text}, which is outside of its project ({path})"
+        f"the record names {text}, which is outside its project ({path})"
         for path, text in _places(plan.document.tree)
         if _is_outside(text, root) and path != "$.output_dir"
     ]
     experiment = plan.experiment
     is_at_home = (root / experiment.output_dir).resolve() == folder.resolve()
     if not is_at_home and not directory.resolve().is_relative_to(root.resolve()):
-        warnings.append(f"the record names {root} as its project, but it is outside of that folder")
+        warnings.append(f"the record names {root} as its project, but it is outside that folder")
     asked = any(each.partition("=")[0].strip() == "output_dir" for each in overrides)
     if not asked and not is_at_home:
         warnings.append(

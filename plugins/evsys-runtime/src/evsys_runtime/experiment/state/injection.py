@@ -189,5 +189,5 @@ def announce_experiment(experiment: RunningExperiment) -> Iterator[None]:
 
 
 def running_experiment() -> RunningExperiment | None:
-    """The experiment whose `train_fn` this is called by; None outside of one."""
+    """The experiment whose `train_fn` this is called by; None outside one."""
     return _UNDER_WAY.get()

@@ -233,9 +233,7 @@ class Watchdog:
         boundary, plugin = entered(task.get_context()) or self._at
         self.place = self._place(task)
         place = f" (at {self.place})" if self.place else ""
-        self.stalled = (
-            f"nothing moved for {self.bound:,g} s while {boundary} {plugin!r} was waited for{place}"
-        )
+        self.stalled = f"nothing moved for {self.bound:,g} s while waiting for {boundary} {plugin!r}{place}"
         self.dump(self.stalled)
         error = stalled_at(
             boundary,
