@@ -80,7 +80,7 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         ),
         "show": CommandInfo("evsys_cli.commands.show:show", "Show one experiment, or one run, in full."),
         "why": CommandInfo(
-            "evsys_cli.commands.why:why", "Explain how an experiment, or one of its arms, ended."
+            "evsys_cli.commands.why:explain_outcome", "Explain how an experiment, or one of its arms, ended."
         ),
         "compare": CommandInfo(
             "evsys_cli.commands.compare:compare", "Compare two experiments, or two runs, side by side."

@@ -20,16 +20,18 @@ from evsys_runtime import (
 )
 from evsys_runtime.command_records import run_names
 
-__all__ = ["why"]
+__all__ = ["explain_outcome"]
 
 
-@click.command(cls=CountedFromTheEnd)
+@click.command("why", cls=CountedFromTheEnd)
 @click.argument("experiment", default="last", shell_complete=experiment_names)
 @click.argument("arm", required=False, shell_complete=run_names)
 @records_option
 @central_option
 @json_option
-def why(experiment: str, arm: str | None, *, records: Path | None, central: bool, as_json: bool) -> None:
+def explain_outcome(
+    experiment: str, arm: str | None, *, records: Path | None, central: bool, as_json: bool
+) -> None:
     """Explain how EXPERIMENT (default: the last one), or one ARM of it, ended.
 
     Prints the numbers behind the verdict, its weaknesses, failures and where else they occurred, differences from its parent, and how to
