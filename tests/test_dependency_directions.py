@@ -18,6 +18,7 @@ STANDARD_SET = {
         "evsys-backend-local",
         "evsys-backend-mock",
         "evsys-cli",
+        "evsys-dashboard",
     ),
     *("evsys-core", "evsys-record", "evsys-runtime", "evsys-stats", "evsys-std", "evsys-verifiers-std"),
 }
@@ -103,7 +104,7 @@ def test_extras_name_no_plugin_but_in_the_sdk_and_the_conformance_suite(dist: Di
     extras = {
         "evsys-sdk": STANDARD_SET
         | {
-            *("evsys-backend-tinker", "evsys-conformance", "evsys-dashboard", "evsys-loggers", "evsys-mcp"),
+            *("evsys-backend-tinker", "evsys-conformance", "evsys-loggers", "evsys-mcp"),
             "evsys-plots",
             *("evsys-rollouts-harbor", "evsys-search-optuna", "evsys-server"),
         },

@@ -1,5 +1,7 @@
 """Two sides task by task, and what is known, of an experiment that ran."""
 
+import json
+
 import pytest
 from clients import running
 from small_project import Project
@@ -110,3 +112,28 @@ def test_an_experiment_on_a_final_test_is_counted_as_a_look_at_it(tmp_path):
         [project] = ask("/projects")["projects"]
         [test] = ask(f"/projects/{project['name']}/memory")["tests"]
     assert test == {"name": "val", "experiments": [experiment.record.experiment_id]}
+
+
+def test_the_selected_checkpoint_is_compared_and_not_the_last_one(ask, experiment):
+    folder = experiment / "runs" / "high-s0"
+    result = json.loads((folder / "run_result.json").read_text(encoding="utf-8"))
+    whole = [each for each in result["evaluations"] if each["benchmark"] == "val"]
+    first = min(whole, key=lambda each: each["step"])
+    assert first["step"] < whole[-1]["step"]
+    low = {task: [0.25] for task in first["task_rewards"]}
+    selected = {**first, "step": 3, "task_rewards": low}
+    result["evaluations"].insert(1, selected)
+    result["run"]["selected_checkpoint"] = {
+        "step": 3,
+        "checkpoint": "checkpoints/step-3",
+        "by": "val.mean_reward",
+        "score": 0.25,
+        "last_step": whole[-1]["step"],
+    }
+    before = (folder / "run_result.json").read_bytes()
+    try:
+        (folder / "run_result.json").write_text(json.dumps(result), encoding="utf-8")
+        found = ask(sides(experiment))
+    finally:
+        (folder / "run_result.json").write_bytes(before)
+    assert {row["right"] for row in found["tasks"]} == {0.25}

@@ -15,7 +15,7 @@ from evsys.types import EvaluationResult
 from evsys_dashboard.api.endpoints import Call, Endpoints
 from evsys_dashboard.api.errors import RefusedError
 from evsys_dashboard.api.service import experiment_row
-from evsys_record import Experiment, Run, is_proof
+from evsys_record import Experiment, Run, final_scoring, is_proof
 from evsys_record.encoding import as_tree
 from evsys_runtime.config.plan import MIN_TASKS
 from evsys_runtime.experiment.verdict.comparison import cluster_labels
@@ -102,7 +102,7 @@ class TaskAnswer:
 
 @attrs.frozen(kw_only=True)
 class _Scored:
-    """A run with its last complete evaluation of a benchmark entry."""
+    """A run with its evaluation of a benchmark entry that counts."""
 
     run: Run
     evaluation: EvaluationResult
@@ -163,7 +163,7 @@ async def _runs(call: Call, name: str) -> list[Run]:
 
 
 def _compare(query: ComparisonQuestion, sides: Sequence[Sequence[Run]]) -> ComparisonAnswer:
-    scored = [_last_evaluations(runs) for runs in sides]
+    scored = [_final_evaluations(runs) for runs in sides]
     common = tuple(name for name in scored[0] if name in scored[1])
     benchmark = query.benchmark if query.benchmark in common else next(iter(common), None)
     answer = ComparisonAnswer(
@@ -231,10 +231,14 @@ def _equal_p(paired: Paired, margin: float | None) -> float | None:
     return 1.0 if paired.p_at is None else claim_p("equal", margin, paired)
 
 
-def _last_evaluations(runs: Iterable[Run]) -> dict[str, list[_Scored]]:
-    """By benchmark entry each run's last complete evaluation of its own weights."""
+def _final_evaluations(runs: Iterable[Run]) -> dict[str, list[_Scored]]:
+    """By benchmark entry each run's evaluation that its conclusion rests on: that of the selected checkpoint.
+
+    Of a run that hasn't ended it is the last complete one of its own weights.
+    """
     found: dict[str, list[_Scored]] = {}
     for run in runs:
+        result = run.result
         last = {
             evaluation.benchmark: evaluation
             for evaluation in run.evaluations()
@@ -243,7 +247,9 @@ def _last_evaluations(runs: Iterable[Run]) -> dict[str, list[_Scored]]:
             and not is_proof(evaluation.benchmark)
         }
         for name, evaluation in last.items():
-            found.setdefault(name, []).append(_Scored(run=run, evaluation=evaluation))
+            final = None if result is None else final_scoring(result, name)
+            counts = evaluation if final is None or final.status != "completed" else final
+            found.setdefault(name, []).append(_Scored(run=run, evaluation=counts))
     return found
 
 
@@ -278,7 +284,7 @@ def _recorded_values(scored: Sequence[_Scored]) -> Iterator[tuple[Run, Any]]:
 
 
 def _rollouts_of(runs: Sequence[Run], query: TaskQuestion) -> Iterator[Mapping[str, Any]]:
-    scored = _last_evaluations(runs).get(query.benchmark, ())
+    scored = _final_evaluations(runs).get(query.benchmark, ())
     for run, line in _recorded_values(scored):
         if line.rollout.task_id == query.task:
             yield {"run": run.id, "step": line.step, "rollout": as_tree(line.rollout)}
