@@ -37,6 +37,8 @@ SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 BROWSER = ["playwright==1.65.2", "axe-playwright-python==0.1.8"]
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
 FUZZ = ["schemathesis==4.32.5"]
+SKILLS_VALIDATOR = "skills-ref==0.1.1"
+CLAUDE_CODE = "@anthropic-ai/claude-code@2.1.332"
 PEERS = ["hydra-core>=1.3", "inspect-ai", "jinja2", "llm", "scipy", "transformers==5.24.0"]
 LOGGING_PEERS = [
     "trackio==0.43.0",
@@ -241,6 +243,34 @@ def openai(session: nox.Session) -> None:
     session.run(
         "python", "-m", "pytest", tests, "-k", "openai", *session.posargs, env={"EVSYS_OPENAI_PYTHON": python}
     )
+
+
+@nox.session(python=DEFAULT_PYTHON)
+def agents(session: nox.Session) -> None:
+    """Check the plugin for coding agents by the validators of its formats, and follow its skills to a sealed score.
+
+    The page plugins/evsys-agents/src/evsys_agents/plugin/skills/set-up-research-project is followed by a slow test. The schemas of Agent Plugins are kept with the tests; npm fetches the validator of Claude Code. Without npm that part is skipped.
+    """
+    _sync(session, "--all-packages", "--group=test")
+    session.install(SKILLS_VALIDATOR)
+    folder = "plugins/evsys-agents/src/evsys_agents/plugin"
+    for skill in sorted(path.parent.name for path in ROOT.glob(f"{folder}/skills/*/SKILL.md")):
+        session.run("agentskills", "validate", f"plugins/evsys-agents/src/evsys_agents/plugin/skills/{skill}")
+    session.run(
+        "python", "-m", "pytest", "-m", "slow or not slow", "--timeout=1800", "plugins/evsys-agents/tests"
+    )
+    if shutil.which("npm") is None:
+        session.skip(
+            "there is no npm for Claude Code's validator: install nodejs and npm (Debian), or Node.js from its makers"
+        )
+    with tempfile.TemporaryDirectory(prefix="evsys-agents-") as home:
+        session.run("npm", "install", "--silent", f"--prefix={home}", CLAUDE_CODE, external=True)
+        for place in (folder, ".", ".claude-plugin/plugin.json"):
+            session.run(
+                *(f"{home}/node_modules/.bin/claude", "plugin", "validate", "--strict", place),
+                env={"HOME": home},
+                external=True,
+            )
 
 
 @nox.session(python=DEFAULT_PYTHON)

@@ -39,7 +39,11 @@ LANGUAGES = {"", "bash", "ini", "json", "python", "text", "toml", "yaml"}
 
 # Pages that a session of nox follows from beginning to end, installing what they install.
 TUTORIALS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/tutorial").glob("*.md"))
-FOLLOWED = dict.fromkeys([*TUTORIALS, "examples/third_party_plugin/README.md"], "downstream")
+SKILLS = "plugins/evsys-agents/src/evsys_agents/plugin/skills"
+FOLLOWED = {
+    **dict.fromkeys([*TUTORIALS, "examples/third_party_plugin/README.md"], "downstream"),
+    f"{SKILLS}/set-up-research-project/SKILL.md": "agents",
+}
 
 EXAMPLES = ROOT / "examples"
 NOT_COPIED = shutil.ignore_patterns(".evsys", "__pycache__", ".venv", ".pytest_cache", "dist")
@@ -352,7 +356,8 @@ def check_evsys(words: list[str], folder: Path, where: str) -> None:
     ones. The suite is run by its own tests. Of a command that names something of the reader's its help is asked for.
     """
     if words[0] == "run":
-        words = ["validate", *words[1:]] if is_example(words, where) else [*words, "--dry", "--quiet"]
+        short = ["--quiet"] if where.startswith(SKILLS) else ["--dry", "--quiet"]  # agents read what they ran
+        words = ["validate", *words[1:]] if is_example(words, where) else [*words, *short]
     elif words[0] == "conformance" or any(PLACEHOLDER.search(word) for word in words):
         assert words[0] != "conformance" or PLACEHOLDER.search(words[1]) or words[1] in DISTRIBUTIONS, where
         check_options(words, where)
@@ -460,7 +465,7 @@ def test_documents_and_settings_are_right(path: Path, folder: Path, run_code: An
         check_json(json.loads(block.code), registry)
     for block in to_run(path, "toml"):
         groups = tomllib.loads(block.code).get("project", {}).get("entry-points", {})
-        assert set(groups) <= set(protocols.KINDS.values()), str(block)
+        assert set(groups) <= {*protocols.KINDS.values(), "evsys.skills"}, str(block)
     for block in to_run(path, "ini"):
         configparser.ConfigParser().read_string(block.code)
 

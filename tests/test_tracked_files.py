@@ -25,6 +25,7 @@ HOSTS = {
         "tinker-docs.thinkingmachines.ai",
         "openreview.net",
         "protobuf.dev",
+        "agent-plugins.org",
     ),
 }
 

@@ -117,6 +117,7 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         ),
     },
     "Serve": {
+        "agent": CommandInfo("agent", "Give coding agents skills, gates and the record.", "evsys-agents"),
         "dashboard": CommandInfo(
             "dashboard", "Show experiments in the browser, or host a team's.", "evsys-dashboard"
         ),

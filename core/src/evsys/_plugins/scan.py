@@ -122,7 +122,8 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
     for line in map(str.strip, text.splitlines()):
         if line.startswith("["):
             group = line.strip("[] ")
-            ours = group in _KIND_OF_GROUP or _similar_group(group) is not None
+            # `evsys.skills` has folders for coding agents, no plugins; evsys-agents reads it.
+            ours = group in _KIND_OF_GROUP or (group != "evsys.skills" and _similar_group(group) is not None)
         elif ours and line and line[0] not in "#;":
             yield group, line
 

@@ -1,9 +1,11 @@
 """The settings of a project, in its pyproject.toml."""
 
 import pytest
+from small_project import Project
 
 from evsys.errors import ConfigError
 from evsys_runtime.config.settings import ProjectBudget, ProjectSettings, project_settings
+from evsys_runtime.config.validate import load_experiment
 
 
 def test_a_project_without_settings_has_the_defaults(tmp_path):
@@ -35,3 +37,24 @@ def test_a_wrong_setting_is_refused_with_its_path(tmp_path, text, message):
     (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=message):
         project_settings(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["hypothesis", "success_metric", "minimum_effect"])
+def test_a_project_may_ask_for_the_preregistration_of_every_experiment(tmp_path, missing):
+    project = Project(tmp_path)
+    said = {"hypothesis": "it learns", "success_metric": "val.mean_reward", "minimum_effect": "0.1"}
+    lines = [f"  {name}: {value}\n" for name, value in said.items() if name != missing]
+    config = project.config(
+        metadata=f"metadata:\n{''.join(lines)}  benchmark: {{name: val, path: tasks.jsonl}}\n"
+    )
+    assert load_experiment(config).arms
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.evsys]\nrequire_preregistration = true\n", encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match=rf"metadata\.{missing}: is missing, and this project requires"):
+        load_experiment(config)
+    config = project.config(
+        metadata=f"metadata:\n{''.join(f'  {name}: {value}\n' for name, value in said.items())}"
+        "  benchmark: {name: val, path: tasks.jsonl}\n"
+    )
+    assert load_experiment(config).arms

@@ -18,6 +18,7 @@ from evsys_runtime.config.plan import ALPHA, MIN_TASKS, ScoredTasks, SuccessMetr
 from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.selection import Selection
+from evsys_runtime.config.settings import missing_preregistration
 from evsys_runtime.data.workspace import Workspace
 
 __all__ = ["Judging", "check_metadata"]
@@ -80,6 +81,12 @@ def check_metadata(
     made = tuple(entry.made for entry in entries if entry.made is not None)
     selection = Selection(reader=reader, plugins=plugins, metadata=MetadataConfig(**values, benchmark=made))
     selection.check_claim()
+    for missing in missing_preregistration(workspace.root, selection.metadata):
+        reader.add(
+            f"$.metadata.{missing}",
+            "is missing, and this project requires a pre-registration of each experiment",
+            "state it before the run; require_preregistration in [tool.evsys] of pyproject.toml asks for it",
+        )
     baseline = selection.baseline(arms) if arms else ""
     contrast = selection.contrast([name for name, _ in arms], baseline) if arms else None
     errors = tuple(checks.data_errors)

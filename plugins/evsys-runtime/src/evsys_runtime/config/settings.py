@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -13,7 +13,10 @@ from evsys import structure
 from evsys.errors import ConfigError
 from evsys_runtime.config.model.fields import key
 
-__all__ = ["ProjectBudget", "ProjectSettings", "project_settings"]
+if TYPE_CHECKING:
+    from evsys_runtime.config.model.experiment import MetadataConfig
+
+__all__ = ["ProjectBudget", "ProjectSettings", "missing_preregistration", "project_settings"]
 
 _FILE = "pyproject.toml"
 _TABLE = "$.tool.evsys"
@@ -38,6 +41,14 @@ class ProjectSettings:
     """What holds for all experiments of a project."""
 
     budget: ProjectBudget | None = key("Limits over all experiments.", None)
+    require_preregistration: bool = key(
+        "Refuse experiments without a hypothesis, a success metric and the effect they are expected to have.",
+        False,
+    )
+    sealed: tuple[str, ...] = key(
+        "Files and folders, relative to the project, whose rows coding agents may not read; `*` stands for any name.",
+        factory=tuple,
+    )
 
 
 def project_settings(root: Path) -> ProjectSettings:
@@ -64,3 +75,20 @@ def project_settings(root: Path) -> ProjectSettings:
         return structure(ProjectSettings, tables, path=_TABLE)
     except ConfigError as error:
         raise ConfigError([attrs.evolve(each, source=str(path)) for each in error.problems]) from error
+
+
+def missing_preregistration(root: Path, metadata: MetadataConfig) -> tuple[str, ...]:
+    """The keys of `metadata` without which an experiment doesn't say what it is expected to show; none in a project whose
+    settings don't ask for them.
+
+    Raises:
+        ConfigError: as `project_settings`.
+    """
+    if not project_settings(root).require_preregistration:
+        return ()
+    expected = {
+        "hypothesis": (metadata.hypothesis or "").strip(),
+        "success_metric": metadata.success_metric,
+        "minimum_effect": metadata.claimed_margin,
+    }
+    return tuple(name for name, value in expected.items() if not value)

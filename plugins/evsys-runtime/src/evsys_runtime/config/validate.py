@@ -99,8 +99,7 @@ def load_experiment(
         PluginError: nothing is wrong but a plugin.
         DataError: nothing is wrong but a benchmark's file.
     """
-    if isinstance(cfg, str | Path):
-        cfg = documents.read(cfg)
+    cfg = documents.read(cfg) if isinstance(cfg, str | Path) else cfg
     document = cfg if isinstance(cfg, Document) else document_of(cfg)
     document = document if benchmark is None else with_benchmark(document, benchmark)
     root = find_project_root(document.source) if project_root is None else project_root

@@ -21,7 +21,7 @@ from evsys_runtime.config.plan import Plan
 from evsys_runtime.experiment.insight.failures import BAD
 from evsys_runtime.experiment.lineage.experiments import earlier_index
 
-__all__ = ["repeats", "repeats_on_record"]
+__all__ = ["repeated_experiment", "repeats", "repeats_on_record"]
 
 _MOST_NAMED = 3
 _LONGEST = 160
@@ -56,7 +56,9 @@ def repeats(plan: Plan, index: Index) -> tuple[str, ...]:
         found[name] = _places(index, short_leaves(run))
     if not any(found.values()):
         return ()
-    return (*_whole(plan, index, found), *dict.fromkeys(_failure_lines(index, found)))
+    whole = _whole(plan, index, found)
+    texts = () if whole is None else (_repeat_text(whole[0], same_seeds=whole[1]),)
+    return (*texts, *dict.fromkeys(_failure_lines(index, found)))
 
 
 def _places(index: Index, config: Mapping[str, str]) -> list[tuple[int, str]]:
@@ -74,16 +76,25 @@ def _places(index: Index, config: Mapping[str, str]) -> list[tuple[int, str]]:
     return [(int(experiment), str(arm)) for experiment, arm in index.rows(query, (same,))]
 
 
-def _whole(plan: Plan, index: Index, found: Places) -> Iterator[str]:
-    """The newest experiment on record with these arms and no others, judged by the same metric and claim."""
+def repeated_experiment(plan: Plan, index: Index) -> tuple[PastExperiment, bool] | None:
+    """The newest experiment on record with these arms and no others, judged by the same metric and claim, and whether it
+    had the same seeds; None if there isn't one, or if the plan names it as its parent.
+    """
+    from evsys_runtime.experiment.state.resolved_tree import resolved_runs
+
+    found = {name: _places(index, short_leaves(run)) for name, run in resolved_runs(plan).items()}
+    return _whole(plan, index, found)
+
+
+def _whole(plan: Plan, index: Index, found: Places) -> tuple[PastExperiment, bool] | None:
     experiments = [{experiment for experiment, _ in places} for places in found.values()]
-    common = set.intersection(*experiments)
+    common = set.intersection(*experiments) if experiments else set()
     for number in common:
         ((arms,),) = index.rows("SELECT count(*) FROM arm WHERE experiment = ?", (number,))
         if arms != len(found):
             common = common - {number}
     if not common:
-        return
+        return None
     places = ", ".join("?" * len(common))
     query = (
         f"SELECT e.folder FROM experiment e WHERE e.id IN ({places}) AND EXISTS (SELECT 1 FROM run r WHERE "  # noqa: S608
@@ -95,9 +106,10 @@ def _whole(plan: Plan, index: Index, found: Places) -> Iterator[str]:
         success = str(plan.success) if plan.success else None
         if past is None or past.metric != success or (past.claim or "better") != metadata.claim:
             continue
-        if metadata.parent_experiment_id != folder:
-            yield _repeat_text(past, same_seeds=_seeds(index, folder) == _planned_seeds(plan))
-        return
+        if metadata.parent_experiment_id == folder:
+            return None
+        return past, _seeds(index, folder) == _planned_seeds(plan)
+    return None
 
 
 def _repeat_text(past: PastExperiment, *, same_seeds: bool) -> str:
