@@ -38,7 +38,9 @@ class Decision:
     action: Literal["run", "stop"] = option(..., "Run the experiment, or end the work.")
     why: str = option(..., "The reason on record, in a sentence or two.", min_len=1)
     experiment: str | None = option(None, "The experiment file, relative to the project; with `run`.")
-    hypothesis: str | None = option(None, "The expected outcome of the experiment and its reason; with `run`.")
+    hypothesis: str | None = option(
+        None, "The expected outcome of the experiment and its reason; with `run`."
+    )
     expected_effect: ExpectedEffect | None = option(
         None, "The effect that the hypothesis predicts; with `run`."
     )
