@@ -249,7 +249,7 @@ def openai(session: nox.Session) -> None:
 def agents(session: nox.Session) -> None:
     """Check the plugin for coding agents by the validators of its formats, and follow its skills to a sealed score.
 
-    The page plugins/evsys-agents/src/evsys_agents/plugin/skills/set-up-research-project is followed by a slow test. The schemas of Agent Plugins are kept with the tests; npm fetches the validator of Claude Code. Without npm that part is skipped.
+    The schemas of Agent Plugins are kept with the tests; npm fetches the validator of Claude Code. Without npm that part is skipped.
     """
     _sync(session, "--all-packages", "--group=test")
     session.install(SKILLS_VALIDATOR)
@@ -259,6 +259,9 @@ def agents(session: nox.Session) -> None:
     session.run(
         "python", "-m", "pytest", "-m", "slow or not slow", "--timeout=1800", "plugins/evsys-agents/tests"
     )
+    page = "plugins/evsys-agents/src/evsys_agents/plugin/skills/set-up-research-project/SKILL.md"
+    with tempfile.TemporaryDirectory(prefix="evsys-skill-") as project:
+        session.run("python", "tests/support/literate.py", page, project)
     if shutil.which("npm") is None:
         session.skip(
             "there is no npm for Claude Code's validator: install nodejs and npm (Debian), or Node.js from its makers"
