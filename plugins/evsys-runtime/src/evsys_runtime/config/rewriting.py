@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from evsys.errors import ConfigError
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config import trees
 from evsys_runtime.config.document import Document, loads
@@ -17,6 +19,9 @@ __all__ = ["rewrite"]
 
 _WIDTH = 4096
 """Columns before a line is folded, which would change how a text reads."""
+
+_UNPRINTABLE = re.compile("[\x7f-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+"""Characters that JSON takes as they are, and YAML only escaped."""
 
 
 def rewrite(document: Document, overrides: Sequence[str]) -> str:
@@ -36,9 +41,21 @@ def rewrite(document: Document, overrides: Sequence[str]) -> str:
     wanted = overrides_.apply(document, overrides, report)
     report.raise_if_any()
     for text in (_edited(document, wanted.tree), _written(wanted.tree)):
-        if text is not None and _same(loads(text).tree, wanted.tree):
+        if text is not None and _reads_as(text, wanted.tree):
             return text
-    return json.dumps(wanted.tree, ensure_ascii=False, indent=2) + "\n"
+    return _UNPRINTABLE.sub(_escape, json.dumps(wanted.tree, ensure_ascii=False, indent=2)) + "\n"
+
+
+def _reads_as(text: str, wanted: Any) -> bool:
+    """Whether a written file means these values; a key with a control character may come out as no YAML at all."""
+    try:
+        return _same(loads(text).tree, wanted)
+    except ConfigError:
+        return False
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 def _same(one: Any, other: Any) -> bool:
