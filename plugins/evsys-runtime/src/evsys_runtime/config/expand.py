@@ -6,10 +6,12 @@ A check of all arms can look at each distinct part once: equal parts of a matrix
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, get_type_hints
 
 from evsys import structure
+from evsys.errors import ConfigError
 from evsys_runtime.config import overrides as overrides_
 from evsys_runtime.config.arm_tree import BASE_MODEL, ArmTree, Digests, Origins
 from evsys_runtime.config.document import Document
@@ -17,12 +19,13 @@ from evsys_runtime.config.expansion import Expansion
 from evsys_runtime.config.grid import arms_of_matrix
 from evsys_runtime.config.model import MatrixConfig
 from evsys_runtime.config.names import slug
+from evsys_runtime.config.reading import Reader
 from evsys_runtime.config.report import Report
 from evsys_runtime.config.scalars import describe
 from evsys_runtime.config.searching import space_of_matrix
 from evsys_runtime.config.space import Space
 
-__all__ = ["expand", "expand_document", "forms_of"]
+__all__ = ["expand", "expand_document", "forms_of", "usable_matrix"]
 
 
 def expand(document: Document, overrides: Sequence[str] = ()) -> list[ArmTree]:
@@ -151,3 +154,30 @@ def _difference(one: ArmTree, other: ArmTree) -> str:
         (place for mark in other.origins.axes if mark not in shared for place in [mark[1]]),
         other.origins.base,
     )
+
+
+def usable_matrix(tree: Mapping[str, Any], reader: Reader) -> tuple[MatrixConfig | None, list[str]]:
+    """As much of the file's matrix as can be used, what is wrong with the rest being reported, and the names of axes that
+    are left out.
+    """
+    if "matrix" not in tree:
+        return None, []
+    given = tree["matrix"]
+    if not isinstance(given, Mapping):
+        reader.add("$.matrix", "a matrix is a mapping", "give it 'axes', and a 'base_run' to vary")
+        return MatrixConfig(axes={}), ["axes"]
+    given = {key: value for key, value in given.items() if key != "base_run"}
+    parts = reader.fields(MatrixConfig, given, "$.matrix")
+    refused = [key for key in given if key not in parts]
+    if "axes" not in parts:
+        listed = given.get("axes")
+        axes = listed if isinstance(listed, Mapping) else {}
+        usable = {name: axis for name, values in axes.items() for axis in _axis(values)}
+        refused = [*axes.keys() - usable.keys(), *refused, "axes"]
+        parts["axes"] = usable
+    return MatrixConfig(**parts), refused
+
+
+def _axis(values: Any) -> Iterator[Any]:
+    with suppress(ConfigError):  # it is reported with the matrix
+        yield structure(get_type_hints(MatrixConfig)["axes"], {"axis": values})["axis"]

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import attrs
 
 from evsys import Registry, structure, use_registry
-from evsys.errors import ConfigError, DataError, EvsysError
+from evsys.errors import DataError, EvsysError
 from evsys.optional import SupportsKeep, SupportsVersions
 from evsys_runtime.collection_pause import collection_paused
 from evsys_runtime.config import document as documents
@@ -32,7 +31,7 @@ from evsys_runtime.config.chain import RECIPES, check_learned, recipe_of, recipe
 from evsys_runtime.config.checkpoint_selection import check_select
 from evsys_runtime.config.confirming import check_confirm, check_control, check_reuse
 from evsys_runtime.config.document import Document
-from evsys_runtime.config.expand import expand_document
+from evsys_runtime.config.expand import expand_document, usable_matrix
 from evsys_runtime.config.grid import MAX_ARMS
 from evsys_runtime.config.harness import check_harnesses
 from evsys_runtime.config.ineffective import ineffective_settings
@@ -388,7 +387,7 @@ def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> tuple[Checke
     False with them where something is wrong with how they are given, so that they may not be all. With a search
     they are those looked at beforehand, and what it chooses from comes with them.
     """
-    matrix, refused = _usable_matrix(tree, reader)
+    matrix, refused = usable_matrix(tree, reader)
     recipe = recipe_of(reader)
     expansion = expand_document(recipe.document, reader.report, matrix, refused)
     arms: CheckedArms = []
@@ -408,33 +407,6 @@ def _arms(tree: Mapping[str, Any], reader: Reader, checks: Arms) -> tuple[Checke
     for problem, count in found.placed(len(expansion.arms) if counted else None):
         reader.report.add(reader.placed(problem, count))
     return arms, expansion.whole, expansion.space
-
-
-def _usable_matrix(tree: Mapping[str, Any], reader: Reader) -> tuple[MatrixConfig | None, list[str]]:
-    """As much of the file's matrix as can be used, what is wrong with the rest being reported, and the names of axes that
-    are left out.
-    """
-    if "matrix" not in tree:
-        return None, []
-    given = tree["matrix"]
-    if not isinstance(given, Mapping):
-        reader.add("$.matrix", "a matrix is a mapping", "give it 'axes', and a 'base_run' to vary")
-        return MatrixConfig(axes={}), ["axes"]
-    given = {key: value for key, value in given.items() if key != "base_run"}
-    parts = reader.fields(MatrixConfig, given, "$.matrix")
-    refused = [key for key in given if key not in parts]
-    if "axes" not in parts:
-        listed = given.get("axes")
-        axes = listed if isinstance(listed, Mapping) else {}
-        usable = {name: axis for name, values in axes.items() for axis in _axis(values)}
-        refused = [*axes.keys() - usable.keys(), *refused, "axes"]
-        parts["axes"] = usable
-    return MatrixConfig(**parts), refused
-
-
-def _axis(values: Any) -> Iterator[Any]:
-    with suppress(ConfigError):  # it is reported with the matrix
-        yield structure(get_type_hints(MatrixConfig)["axes"], {"axis": values})["axis"]
 
 
 def _check_run_count(values: Mapping[str, Any], arms: CheckedArms, reader: Reader) -> None:
