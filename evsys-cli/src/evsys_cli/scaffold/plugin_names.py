@@ -9,6 +9,7 @@ __all__ = ["HOUSE", "PluginNames", "fault_of_distribution", "fault_of_name", "na
 
 HOUSE = frozenset(
     {
+        *("agents", "autoresearch", "mcp", "traces"),
         *(
             "algo-distill",
             "algo-dpo",

@@ -42,7 +42,10 @@ def agent() -> None:
 @_user
 @json_option
 def install(*, hosts: tuple[str, ...], user: bool, as_json: bool) -> None:
-    """Copy the plugin to where a coding agent looks for it, or update the copy. Edited files are kept and named."""
+    """Copy the plugin to where a coding agent looks for it.
+
+    An older copy is updated; files that you edited are kept and named.
+    """
     from evsys_agents.installation import install as copy
     from evsys_agents.plugin_folder import plugin_version
 
@@ -92,7 +95,7 @@ def uninstall(*, hosts: tuple[str, ...], user: bool, as_json: bool) -> None:
 @agent.command()
 @json_option
 def status(*, as_json: bool) -> None:
-    """Show where the plugin is installed, for this project and this user, and whether it is current."""
+    """Show where the plugin is installed, and whether it is current."""
     from evsys_agents.installation import find_copy
     from evsys_agents.plugin_folder import plugin_version
 
@@ -125,7 +128,7 @@ def status(*, as_json: bool) -> None:
 )
 @json_option
 def report(*, folder: Path | None, as_json: bool) -> None:
-    """Count what the gates refused in this project, and list the latest refusals."""
+    """Count what the gates refused, and list the latest refusals."""
     from evsys_agents.project import Project
     from evsys_agents.vetoes import counts, vetoes
     from evsys_runtime.command_records import project_folder
@@ -156,7 +159,9 @@ def report(*, folder: Path | None, as_json: bool) -> None:
 @click.argument("decision", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @json_option
 def check(*, decision: Path, as_json: bool) -> None:
-    """Check DECISION, the answer of the agent training-decider, against its schema and the experiment file it names.
+    """Check a decision of the agent training-decider.
+
+    DECISION is checked against its schema and the experiment file it names.
 
     The exit code is 2 if the decision lacks a hypothesis or an expected effect, or if the experiment file has problems.
     """

@@ -300,7 +300,7 @@ def _further(kind: Kind) -> tuple[click.Command, click.Command, click.Command, c
     one = kind.removesuffix("s")
     prefix = "benchmark." if kind == "benchmarks" else ""  # by which `evsys benchmark` finds its commands
 
-    @click.command(f"{prefix}list", help=f"List the {kind} on the server, with the latest version of each.")
+    @click.command(f"{prefix}list", help=f"List the {kind} on the server.")
     @click.option("--text", default="", help="Only names that contain this.")
     @_add_options(_server_options)
     def list_names(**options: Any) -> None:
@@ -314,7 +314,7 @@ def _further(kind: Kind) -> tuple[click.Command, click.Command, click.Command, c
 
     @click.command(
         f"{prefix}show",
-        help=f"Show a version of a {one}, what it was made from, and who used it.\n\nREF is the ID of a version, or a name for its latest one.",
+        help=f"Show a version of a {one}.\n\nThat includes what it was made from, and who used it. REF is the ID of a version, or a name for its latest one.",
     )
     @click.argument("ref")
     @_rows_option
@@ -324,8 +324,8 @@ def _further(kind: Kind) -> tuple[click.Command, click.Command, click.Command, c
 
     @click.command(
         f"{prefix}pull",
-        help=f"Pull a version of a {one} into this project's cache, where experiments find it without a network.\n\n"
-        "REF is the ID of a version, or a name for its latest one. Repeat an interrupted command to continue.",
+        help=f"Pull a version of a {one} into this project's cache.\n\n"
+        "Experiments find it there without a network. REF is the ID of a version, or a name for its latest one. Repeat an interrupted command to continue.",
     )
     @click.argument("ref")
     @_add_options(_server_options)
