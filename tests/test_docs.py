@@ -60,7 +60,14 @@ def test_source_files_and_symbols_that_are_named_exist(path: Path):
 def test_the_onboarding_page_names_places_in_every_distribution_that_a_run_passes():
     named = {file.partition("/")[0] for file, _ in places(ROOT / "docs/explanation/onboarding.md")}
     assert named >= set(SOURCES) - {
-        *("evsys_agents", "evsys_conformance", "evsys_sdk", "evsys_backend_mock", "evsys_dashboard", "evsys_server"),
+        *(
+            "evsys_agents",
+            "evsys_conformance",
+            "evsys_sdk",
+            "evsys_backend_mock",
+            "evsys_dashboard",
+            "evsys_server",
+        ),
     }
 
 

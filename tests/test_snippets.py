@@ -310,6 +310,10 @@ def commands(block: Block) -> Iterator[list[str]]:
 def test_commands_are_those_that_there_are_and_do_their_work(path: Path, folder: Path):
     if example_of(path) is None or name_of(path).startswith("docs/"):
         shutil.copytree(EXAMPLES, folder / "examples", ignore=NOT_COPIED)
+        plugins = [block.code for block in to_run(path, "python") if "@register_" in block.code]
+        if plugins:
+            (folder / "src").mkdir(exist_ok=True)
+            (folder / "src/of_the_page.py").write_text("\n\n".join(plugins), encoding="utf-8")
     for block in to_run(path, "bash"):
         for words in commands(block):
             check_command(words, folder, str(block))

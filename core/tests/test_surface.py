@@ -61,8 +61,8 @@ PUBLIC = {
         SupportsKeepState SupportsLora SupportsMeasure SupportsMeasureSchedule SupportsMetricFacts
         SupportsModelCheck SupportsMonitoring SupportsOracle SupportsPreflight SupportsPreview
         SupportsPromptLogprobs SupportsReadMetrics SupportsResults SupportsReuse SupportsRoleCheck
-        SupportsRoles SupportsRowsTrained SupportsSamplingCost SupportsSelection SupportsSize SupportsSpace
-        SupportsTaskValue SupportsText SupportsTrainingCost SupportsTrainingFacts SupportsTransformFacts
+        SupportsRoles SupportsRolloutTime SupportsRowsTrained SupportsSamplingCost SupportsSelection
+        SupportsSize SupportsSpace SupportsTaskValue SupportsText SupportsTrainingCost SupportsTrainingFacts SupportsTransformFacts
         SupportsUsage SupportsVersions SupportsWorkCheck declared members misspelt""",
     "evsys.protocols": """KINDS PROTOCOL_VERSIONS Agent Algorithm Backend Budget Callback Checkpoints DataStore Dataset
         Deployer Environment Evaluate Hooks InferenceClient Launcher Log LogStore Loss Metric Pause Recorder Renderer

@@ -111,9 +111,9 @@ def test_what_a_plugin_prints_stays_out_of_the_json_document(lab):
     ("body", "code", "said"),
     [
         ("return None", 3, r"transform 'odd' returned null, not rows"),
-        ("return 'abc'", 3, r"transform 'odd' returned a text, not rows"),
+        ("return 'abc'", 3, r"transform 'odd' returned a string, not rows"),
         ("return {'a': 1}", 3, r"transform 'odd' returned an object, not rows"),
-        ("for row in rows: yield 'x'", 3, r"transform 'odd' gave a text as row 0, not a mapping"),
+        ("for row in rows: yield 'x'", 3, r"transform 'odd' gave a string as row 0, not a mapping"),
         ("for row in rows: yield None", 3, r"transform 'odd' gave null as row 0, not a mapping"),
         ("return [1, 2]", 3, r"transform 'odd' gave a number as row 0"),
         ("return []", 4, r"transform 'odd' took no row and gave none"),

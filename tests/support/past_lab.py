@@ -71,9 +71,11 @@ def write_conclusion(directory: Path, conclusion: Mapping[str, Any]) -> None:
     hashed = {**json.loads(facts.read_bytes()), "conclusion_hash": file_digest(path)}
     facts.write_text(json.dumps(hashed), encoding="utf-8")
     ledger = ledger_path(directory.parent)
+    best = next((each for each in conclusion["comparisons"] if each["arm"] == conclusion["best_arm"]), {})
+    shown = {name: best[name] for name in ("arm", "effect") if name in best}
     for line in list(read_jsonl(ledger, missing_ok=True)):
         if line.get("experiment_id") == directory.name and line.get("look"):
-            look = {**line["look"], "verdict": conclusion["verdict"]}
+            look = {**line["look"], **shown, "verdict": conclusion["verdict"]}
             append_record(ledger, {**line, "look": look})
 
 

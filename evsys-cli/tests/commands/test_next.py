@@ -84,8 +84,9 @@ def supported(evsys, project):
     directory = project / EXPERIMENTS / result["experiment_id"]
     conclusion = json.loads((directory / "conclusion.json").read_bytes())
     winner = conclusion["comparisons"][1]
-    winner |= {"outcome": "win", "effect": 0.5}
-    write_conclusion(directory, {**conclusion, "verdict": "SUPPORTED", "best_arm": winner["arm"]})
+    winner |= {"outcome": "win", "effect": 0.5, "low": 0.3, "high": 0.7, "p_value": 0.001}
+    supported = {"verdict": "SUPPORTED", "best_arm": winner["arm"], "comparisons": [winner]}
+    write_conclusion(directory, {**conclusion, **supported})
     return result["experiment_id"]
 
 

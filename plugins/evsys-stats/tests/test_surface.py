@@ -9,7 +9,7 @@ import evsys_stats
 
 MODULES = sorted(path.stem for path in Path(evsys_stats.__file__).parent.glob("[!_]*.py"))
 PUBLIC = {
-    "alpha_spending": "FIRST_SHARE level_of_look",
+    "alpha_spending": "FIRST_SHARE level_of_look parts_of_selection",
     "binary_pairs": "MID_P_BELOW mcnemar paired_proportions_p tango_z",
     "claims": "boundaries claim_outcome claim_p claim_verb least_win name_of_test outcome_p",
     "corrections": "BONFERRONI Corrected WESTFALL_YOUNG bonferroni corrected westfall_young",

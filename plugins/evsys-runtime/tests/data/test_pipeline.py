@@ -238,7 +238,7 @@ def test_a_failing_source_is_not_blamed_on_a_transform(registry):
     ("kind", "message"),
     [
         ("none", "transform 'none' returned null, not rows"),
-        ("text", "transform 'text' returned a text, not rows"),
+        ("text", "transform 'text' returned a string, not rows"),
         ("numbers", "transform 'numbers' gave a number as row 0, not a mapping"),
     ],
 )

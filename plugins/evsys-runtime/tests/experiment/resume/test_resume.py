@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -25,11 +26,13 @@ EVERY_2 = METADATA.replace("max_tokens: 4", "max_tokens: 4\n    run_every: 2\n  
 NINE = RUN.replace("steps: 6", "steps: 9, save_every: 2")
 
 COUNTED = """
+import os
+
 from evsys_sdk import register_verifier
 
 @register_verifier("counted")
 def counted(model_output, expected, params):
-    with (HERE / "judged").open("a") as judged:
+    with (HERE / f"judged.{os.getpid()}").open("a") as judged:
         judged.write(".")
     if wanted("judge-nothing"):
         raise RuntimeError("as it was told to")
@@ -58,7 +61,8 @@ class Lab(FaultyProject):
 
     @property
     def judged(self):
-        return (self.project.root / "src/judged").stat().st_size
+        """Answers judged by the run itself, without those judged again in a fresh process."""
+        return (self.project.root / f"src/judged.{os.getpid()}").stat().st_size
 
 
 @pytest.fixture
