@@ -384,7 +384,10 @@ class Run:
         for line in self._record.read_rollouts(phase):
             benchmark = line["facts"].get("benchmark")
             yield RecordedRollout(
-                step=line["step"], benchmark=benchmark, rollout=rollout_from_tree(line["rollout"])
+                step=line["step"],
+                benchmark=benchmark,
+                rollout=rollout_from_tree(line["rollout"]),
+                time=line.get("time", ""),
             )
 
     def evaluations(self) -> Iterator[EvaluationResult]:
@@ -409,11 +412,12 @@ class Run:
 
 @attrs.frozen(kw_only=True)
 class RecordedRollout:
-    """A rollout with its place: the optimiser step it was sampled at, and its benchmark entry (None in training)."""
+    """A rollout with its place: the optimiser step it was sampled at, its benchmark entry (None in training), when it was recorded."""
 
     step: int
     benchmark: str | None
     rollout: Rollout
+    time: str = ""
 
 
 @attrs.frozen(kw_only=True)
