@@ -15,7 +15,7 @@ from evsys import Registry, current_registry
 from evsys_record.lock import ExperimentLock
 from evsys_runtime.logging import configure, run_logger
 from evsys_runtime.serving.keys import KeyCheck
-from evsys_runtime.serving.routes import Bounds, chat_routes
+from evsys_runtime.serving.routes import Bounds, Record, chat_routes
 from evsys_runtime.serving.server import listening, require_key
 from evsys_server.batches import Batches
 from evsys_server.catalogue import ServerCatalogue
@@ -26,6 +26,7 @@ from evsys_server.handlers import Handlers
 from evsys_server.limits import Limits
 from evsys_server.loopback import loopback_only
 from evsys_server.promises import Promises
+from evsys_server.request_log import RequestLog
 from evsys_server.samplers import Samplers
 from evsys_server.service import Service
 from evsys_server.sessions import Sessions
@@ -111,6 +112,7 @@ async def make_app(
     host: str = "127.0.0.1",
     port: int = 0,
     key: str | None = None,
+    log_requests: bool = False,
     **options: Any,
 ) -> AsyncIterator[str]:
     """Serve while inside; gives the address that clients call `base_url`.
@@ -122,6 +124,7 @@ async def make_app(
         host: address to listen on. One that other machines reach needs a key.
         port: port to listen on; 0 takes a free one.
         key: what clients must send; None asks for none.
+        log_requests: append each answered conversation to `requests.jsonl` in the directory.
         options: the other arguments of `make_service`.
 
     Raises:
@@ -129,15 +132,22 @@ async def make_app(
         EvsysError: see `make_service`.
     """
     require_key(host, key or None)
-    async with (
-        make_service(backend=backend, models=models, directory=directory, **options) as service,
-        listening(application(service, key), host, port) as address,
-    ):
-        yield address
+    async with make_service(backend=backend, models=models, directory=directory, **options) as service:
+        with contextlib.ExitStack() as stack:
+            record: Record | None = None
+            if log_requests:
+                record = stack.enter_context(
+                    contextlib.closing(RequestLog(directory / "requests.jsonl"))
+                ).record
+            async with listening(application(service, key, record=record), host, port) as address:
+                yield address
 
 
-def application(service: Service, key: str | None = None) -> web.Application:
-    """The routes of a service: the Tinker protocol, and completions of conversations and texts under `/v1`."""
+def application(service: Service, key: str | None = None, *, record: Record | None = None) -> web.Application:
+    """The routes of a service: the Tinker protocol, and completions of conversations and texts under `/v1`.
+
+    `record` is called with each answered conversation.
+    """
     keys = KeyCheck(key, log=service.log)
     handlers = Handlers(service, keys=keys)
     app = web.Application(middlewares=() if key else (loopback_only,))
@@ -150,7 +160,13 @@ def application(service: Service, key: str | None = None) -> web.Application:
     bounds = Bounds(body_bytes=service.limits.conversation_bytes, waiting=service.limits.sampling)
     app.add_routes(
         chat_routes(
-            ServerCatalogue(service), key=keys, bounds=bounds, log=service.log, words=message_of, texts=True
+            ServerCatalogue(service),
+            key=keys,
+            record=record,
+            bounds=bounds,
+            log=service.log,
+            words=message_of,
+            texts=True,
         )
     )
     return app

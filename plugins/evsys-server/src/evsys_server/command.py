@@ -71,6 +71,11 @@ KEY = "EVSYS_SERVE_KEY"
     help="Compute each sampling request, or batch named by a client, on its own, so that results don't depend on other "
     "requests. Slower.",
 )
+@click.option(
+    "--log-requests",
+    is_flag=True,
+    help="Append each conversation to requests.jsonl in the directory, with what users wrote; see `evsys traces import`.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print no log lines.")
 @json_option
 def serve(
@@ -84,6 +89,7 @@ def serve(
     directory: Path,
     params: tuple[str, ...],
     deterministic: bool,
+    log_requests: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -114,6 +120,7 @@ def serve(
         "key": None if no_key else given or made,
         "directory": directory,
         "deterministic": deterministic,
+        "log_requests": log_requests,
     }
     asyncio.run(_serve(options, log, made_key=made, key_env=key_env, as_json=as_json))
 
