@@ -106,7 +106,7 @@ def test_extras_name_no_plugin_but_in_the_sdk_and_the_conformance_suite(dist: Di
         | {
             *("evsys-backend-tinker", "evsys-conformance", "evsys-loggers", "evsys-mcp"),
             "evsys-plots",
-            *("evsys-rollouts-harbor", "evsys-search-optuna", "evsys-server"),
+            *("evsys-rollouts-harbor", "evsys-search-optuna", "evsys-server", "evsys-traces"),
         },
         "evsys-conformance": {"evsys-core", "evsys-runtime", "evsys-backend-mock"},
     }.get(dist.name, set())

@@ -131,6 +131,11 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         "models": CommandInfo("models", "List, fetch, check and export base models.", "evsys-backend-local"),
         "backend": CommandInfo("backend", "Test a training server with a small run.", "evsys-backend-tinker"),
     },
+    "Deploy": {
+        "traces": CommandInfo(
+            "traces", "Turn logs of deployed models into rows, and rollouts into spans.", "evsys-traces"
+        ),
+    },
 }
 """By the heading of `evsys --help`, the commands below it."""
 
