@@ -13,6 +13,7 @@ PUBLIC = {
     "binary_pairs": "MID_P_BELOW mcnemar paired_proportions_p tango_z",
     "claims": "boundaries claim_outcome claim_p claim_verb least_win name_of_test outcome_p",
     "corrections": "BONFERRONI Corrected WESTFALL_YOUNG bonferroni corrected westfall_young",
+    "exchangeability": "Martingale Side",
     "intervals": "Interval bootstrap_interval mean_interval student_t_quantile t_upper_tail wilson_interval",
     "paired": """Flips Pair Paired cluster_sums interval_end paired_difference paired_differences satterthwaite
         standard_error wild_bootstrap""",
