@@ -135,6 +135,9 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         "traces": CommandInfo(
             "traces", "Turn logs of deployed models into rows, and rollouts into spans.", "evsys-traces"
         ),
+        "trigger": CommandInfo(
+            "trigger", "Decide from traces when a deployed model needs new training.", "evsys-traces"
+        ),
     },
 }
 """By the heading of `evsys --help`, the commands below it."""

@@ -1,0 +1,1 @@
+"""`evsys trigger`: decides from traces alone whether a deployed model needs new training."""
