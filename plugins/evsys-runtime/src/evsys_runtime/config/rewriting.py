@@ -40,7 +40,7 @@ def rewrite(document: Document, overrides: Sequence[str]) -> str:
     report = Report()
     wanted = overrides_.apply(document, overrides, report)
     report.raise_if_any()
-    for text in (_edited(document, wanted.tree), _written(wanted.tree)):
+    for text in (_edit_text(document, wanted.tree), _serialize(wanted.tree)):
         if text is not None and _reads_as(text, wanted.tree):
             return text
     return _UNPRINTABLE.sub(_escape, json.dumps(wanted.tree, ensure_ascii=False, indent=2)) + "\n"
@@ -62,7 +62,7 @@ def _same(one: Any, other: Any) -> bool:
     return trees.canonical(one) == trees.canonical(other)
 
 
-def _edited(document: Document, wanted: Any) -> str | None:
+def _edit_text(document: Document, wanted: Any) -> str | None:
     """The text with the changed values put in their places; None where values are shared."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -95,7 +95,7 @@ def _put_differences(node: Any, before: Any, wanted: Any, path: tuple[Segment, .
             node[key] = value
 
 
-def _written(tree: Any) -> str:
+def _serialize(tree: Any) -> str:
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)

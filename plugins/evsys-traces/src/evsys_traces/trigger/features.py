@@ -72,7 +72,7 @@ def observed_traces(path: Path, slices: Sequence[str], good: float) -> Iterator[
         yield Observed(
             time=moment(facts.get("time")),
             key=zlib.crc32(identity.encode("utf-8", "surrogatepass")),
-            failed=_failed(facts, good),
+            failed=_has_failed(facts, good),
             slices={name: str(facts[name]) for name in slices if facts.get(name) is not None},
             words=[
                 zlib.crc32(word.encode("utf-8", "surrogatepass")) % _BUCKETS
@@ -88,7 +88,7 @@ def _questions(messages: Iterable[Any]) -> Iterator[str]:
             yield str(message.get("content") or "")
 
 
-def _failed(facts: Mapping[str, Any], good: float) -> bool | None:
+def _has_failed(facts: Mapping[str, Any], good: float) -> bool | None:
     if facts.get("error"):
         return True
     scores = [
