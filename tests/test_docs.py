@@ -67,6 +67,7 @@ def test_the_onboarding_page_names_places_in_every_distribution_that_a_run_passe
             "evsys_backend_mock",
             "evsys_dashboard",
             "evsys_server",
+            "evsys_deployers",
             "evsys_traces",
         ),
     }

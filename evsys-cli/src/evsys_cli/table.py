@@ -132,6 +132,9 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         "backend": CommandInfo("backend", "Test a training server with a small run.", "evsys-backend-tinker"),
     },
     "Deploy": {
+        "gate": CommandInfo(
+            "gate", "Decide whether a model may replace the deployed one.", "evsys-deployers"
+        ),
         "traces": CommandInfo(
             "traces", "Turn logs of deployed models into rows, and rollouts into spans.", "evsys-traces"
         ),

@@ -9,7 +9,7 @@ __all__ = ["HOUSE", "PluginNames", "fault_of_distribution", "fault_of_name", "na
 
 HOUSE = frozenset(
     {
-        *("agents", "autoresearch", "mcp", "traces"),
+        *("agents", "autoresearch", "deployers", "mcp", "traces"),
         *(
             "algo-distill",
             "algo-dpo",

@@ -24,7 +24,7 @@ type Row = dict[str, Any]
 
 @attrs.define(kw_only=True)
 class ImportReport:
-    """What an import read and left out.
+    """The counts of an import: rows and what it left out.
 
     Attributes:
         records: documents that were read.

@@ -1,4 +1,4 @@
-"""What a document of a log may hold besides whole calls: parts that other documents complete."""
+"""The contents of a document of a log besides whole calls: parts that other documents complete."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Takes trained models to where they are used, once the gate has promoted them."""
