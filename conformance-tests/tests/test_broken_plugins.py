@@ -234,6 +234,16 @@ CULPRITS = {
         "OneFailsAll": "test_a_failed_arm_is_a_result",
         "GoesOn": "test_cancels_within_a_second",
     },
+    "researcher": {
+        "SaysNothing": "test_proposes_an_experiment_or_stops",
+        "StopsWithoutReason": "test_proposes_an_experiment_or_stops",
+        "GivesPaths": "test_proposals_are_json",
+        "EditsTheBenchmark": "test_changes_levers_only",
+        "DrawsOnAndOn": "test_same_state_same_proposal",
+        "ProposesAgain": "test_proposes_no_arm_twice",
+        "TakesNotes": "test_state_is_left_as_it_was",
+        "NeedsScores": "test_lost_and_failed_rounds_are_rounds",
+    },
     "command": {
         "NotACommand": "test_is_a_command",
         "SaysNothing": "test_says_what_it_does",

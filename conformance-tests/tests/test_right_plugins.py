@@ -31,6 +31,7 @@ RIGHT = {
     "deployer": ["Copies"],
     "search": ["RandomSearch"],
     "launcher": ["InProcess", "Processes"],
+    "researcher": ["Climbs"],
     "command": ["commands"],
     "algorithm": ["WithoutToolkit", "Focal", "OwnColumns"],
     "backend": ["DeclaresNothing"],
@@ -38,7 +39,9 @@ RIGHT = {
 MODULES = {
     **dict.fromkeys(("data_store", "log_store"), "right_stores"),
     **dict.fromkeys(("algorithm", "backend"), "right_training"),
-    **dict.fromkeys(("environment", "deployer", "search", "launcher", "command"), "right_others"),
+    **dict.fromkeys(
+        ("environment", "deployer", "search", "launcher", "researcher", "command"), "right_others"
+    ),
     "callback": "right_listeners",
 }
 ENTRIES = [

@@ -37,6 +37,7 @@ SURFACE = [
     "register_metric",
     "register_renderer",
     "register_rollout_engine",
+    "register_researcher",
     "register_search",
     "register_transform",
     "register_verifier",
@@ -60,17 +61,18 @@ PUBLIC = {
         SupportsCounterexample SupportsEstimate SupportsEvaluationEstimate SupportsForesight SupportsKeep
         SupportsKeepState SupportsLora SupportsMeasure SupportsMeasureSchedule SupportsMetricFacts
         SupportsModelCheck SupportsMonitoring SupportsOracle SupportsPreflight SupportsPreview
-        SupportsPromptLogprobs SupportsReadMetrics SupportsResults SupportsReuse SupportsRoleCheck
+        SupportsPromptLogprobs SupportsReadMetrics SupportsResearchFacts SupportsResults SupportsReuse SupportsRoleCheck
         SupportsRoles SupportsRolloutTime SupportsRowsTrained SupportsSamplingCost SupportsSelection
         SupportsSize SupportsSpace SupportsTaskValue SupportsText SupportsTrainingCost SupportsTrainingFacts SupportsTransformFacts
         SupportsUsage SupportsVersions SupportsWorkCheck declared members misspelt""",
     "evsys.protocols": """KINDS PROTOCOL_VERSIONS Agent Algorithm Backend Budget Callback Checkpoints DataStore Dataset
         Deployer Environment Evaluate Hooks InferenceClient Launcher Log LogStore Loss Metric Pause Recorder Renderer
-        RolloutEngine RolloutMetric Rollouts SamplingClient Search StepBuilder Tokenizer TrainingClient Transform
+        Researcher RolloutEngine RolloutMetric Rollouts SamplingClient Search StepBuilder Tokenizer TrainingClient Transform
         Verifier""",
     "evsys.types.context": "Clients RunContext StopFlag",
     "evsys.types.failures": "Failure",
     "evsys.types.evidence": "Claim ClaimOutcome ClaimResult Forgetting GuardResult Look LookSeries LossOutcome LossTest NoiseFloor Procedure RecipeRuns ReusedRun RunDeviation Settling SettlingPoint Subject",
+    "evsys.types.research": "Proposal ResearchState Round Stop",
     "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvalResult EvaluationResult ExperimentResult
         MetricValue OutOfBand Outcome Purpose RunResult Status Verdict WithoutFlagged""",
     "evsys.types.rollouts": """AgentContext Completion FinishReason NoScore Policy Rollout RolloutLimits

@@ -34,6 +34,7 @@ PLUGINS = {
     "plugin": ["times"],
     "renderer": ["bytes"],
     "rollout_engine": ["try"],
+    "researcher": ["steps"],
     "search": ["shuffled"],
     "transform": ["none"],
     "verifier": ["score"],

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from evsys_conformance.checks.metric import MetricConformance
     from evsys_conformance.checks.plugin import PluginConformance
     from evsys_conformance.checks.renderer import RendererConformance
+    from evsys_conformance.checks.researcher import ResearcherConformance
     from evsys_conformance.checks.rollout_engine import RolloutEngineConformance
     from evsys_conformance.checks.search import SearchConformance
     from evsys_conformance.checks.transform import TransformConformance
@@ -49,6 +50,7 @@ __all__ = [
     "MetricConformance",
     "PluginConformance",
     "RendererConformance",
+    "ResearcherConformance",
     "RolloutEngineConformance",
     "SearchConformance",
     "TransformConformance",
@@ -79,6 +81,7 @@ _HOME = {
     "MetricConformance": ".checks.metric",
     "PluginConformance": ".checks.plugin",
     "RendererConformance": ".checks.renderer",
+    "ResearcherConformance": ".checks.researcher",
     "RolloutEngineConformance": ".checks.rollout_engine",
     "SearchConformance": ".checks.search",
     "TransformConformance": ".checks.transform",

@@ -41,6 +41,7 @@ _CLASSES = {
     "deployer": "checks.deployer:DeployerConformance",
     "search": "checks.search:SearchConformance",
     "launcher": "checks.launcher:LauncherConformance",
+    "researcher": "checks.researcher:ResearcherConformance",
     "plugin": "checks.callback:AmbientConformance",
     "command": "checks.command:CommandConformance",
 }

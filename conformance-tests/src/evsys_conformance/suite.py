@@ -17,6 +17,7 @@ from evsys_conformance.checks.log_store import LogStoreConformance
 from evsys_conformance.checks.loss import LossConformance
 from evsys_conformance.checks.metric import MetricConformance
 from evsys_conformance.checks.renderer import RendererConformance
+from evsys_conformance.checks.researcher import ResearcherConformance
 from evsys_conformance.checks.rollout_engine import RolloutEngineConformance
 from evsys_conformance.checks.search import SearchConformance
 from evsys_conformance.checks.transform import TransformConformance
@@ -93,6 +94,10 @@ class TestSearch(SearchConformance):
 
 class TestLauncher(LauncherConformance):
     """Launchers."""
+
+
+class TestResearcher(ResearcherConformance):
+    """Researchers."""
 
 
 class TestAmbient(AmbientConformance):

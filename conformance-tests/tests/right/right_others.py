@@ -1,6 +1,7 @@
 """Plugins of the smaller kinds that keep their contracts."""
 
 import asyncio
+import copy
 import shutil
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ import broken_search
 import click
 from broken_launcher import Right as InProcess
 
+from evsys.types import Proposal, Stop
 from evsys_conformance import FakeModel
 
 __all__ = ["InProcess"]
@@ -56,6 +58,24 @@ class RandomSearch(broken_search.Right):
     def keep(self, history, n, step, score):
         others = [one for entry in history for at, one in entry["scores"] if entry["n"] != n and at == step]
         return not any(score < one for one in others)
+
+
+class Climbs:
+    """Measures the best round again, then moves on from it, and ends after some rounds."""
+
+    async def propose(self, state):
+        best = max(
+            (each for each in state.rounds if each.score is not None),
+            key=lambda each: each.score,
+            default=None,
+        )
+        if len(state.rounds) > 8:
+            return Stop(reason="enough rounds")
+        if best is not None and len(state.rounds) % 3 == 2:
+            return Proposal(hypothesis="the best holds", expected_effect=0.0, repeats=best.number)
+        config = copy.deepcopy(state.start)
+        config["run"]["algorithm"]["params"]["learning_rate"] = 0.001 * (2 + len(state.rounds))
+        return Proposal(config=config, hypothesis="a higher rate is better", expected_effect=0.02)
 
 
 class Processes:

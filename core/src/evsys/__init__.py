@@ -42,6 +42,7 @@ __all__ = [
     "register_loss",
     "register_metric",
     "register_renderer",
+    "register_researcher",
     "register_rollout_engine",
     "register_search",
     "register_transform",

@@ -204,6 +204,7 @@ _BOUNDARIES: dict[str, type[EvsysError]] = {
     "store": StoreError,
     "plugin": PluginContractError,
     "search": RunError,
+    "researcher": RunError,
 }
 
 
@@ -235,7 +236,8 @@ def boundary(name: str, plugin: str, run_id: str | None = None) -> Iterator[None
     An error that is attributed already passes unchanged, so a failure is attributed once.
 
     Args:
-        name: one of run, backend, algorithm, rollout, verifier, evaluation, deploy, data, store, plugin, search.
+        name: one of run, backend, algorithm, rollout, verifier, evaluation, deploy, data, store, plugin, search,
+            researcher.
         plugin: the (qualified) name of the plugin whose code runs inside.
         run_id: the run it happened in, kept as a fact.
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ExperimentResult,
         Failure,
         Rollout,
+        Round,
         RunContext,
     )
 
@@ -90,6 +91,11 @@ def evsys_evaluation_advanced(ctx: RunContext, benchmark: str, step: int, done: 
 @hookspec
 def evsys_evaluation_finished(ctx: RunContext, evaluation: EvaluationResult) -> None:
     """The evaluation of a benchmark entry ended or failed."""
+
+
+@hookspec
+def evsys_round_finished(research_id: str, directory: Path, round: Round) -> None:
+    """A round of `evsys research` was scored, failed or was lost, and is on record in `directory`."""
 
 
 @hookspec(firstresult=True)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         NoScore,
         OptimResult,
         Policy,
+        Proposal,
+        ResearchState,
         Rollout,
         RolloutLimits,
         RunContext,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         SamplingParams,
         Score,
         SearchAxis,
+        Stop,
         TrainingBatch,
         Usage,
     )
@@ -66,6 +69,7 @@ __all__ = [
     "Pause",
     "Recorder",
     "Renderer",
+    "Researcher",
     "RolloutEngine",
     "RolloutMetric",
     "Rollouts",
@@ -99,6 +103,7 @@ KINDS: Mapping[str, str] = {
     "deployer": "evsys.deployers",
     "search": "evsys.searches",
     "launcher": "evsys.launchers",
+    "researcher": "evsys.researchers",
     "plugin": "evsys.plugins",
     "command": "evsys.commands",
 }
@@ -416,6 +421,16 @@ class Search(Protocol):
         self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]
     ) -> Sequence[Mapping[str, Any]]:
         """The next arms, as mappings of an axis's path to its value; empty when done, or while it has to wait for running arms."""
+
+
+class Researcher(Protocol):
+    """Proposes experiments towards a goal. Its state is a pure function of the research so far, so that research resumes anywhere.
+
+    May declare `uses_context = False`: it doesn't read `ResearchState.context`, which then isn't made.
+    """
+
+    async def propose(self, state: ResearchState) -> Proposal | Stop:
+        """The next experiment, or why there is none. Cancelled at its time limit, and asked once a round."""
 
 
 class Launcher(Protocol):

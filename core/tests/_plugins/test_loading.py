@@ -253,6 +253,7 @@ NEEDS = {
     "renderer": "render_prompt', 'render_training', 'parse",
     "deployer": "deploy",
     "search": "ask",
+    "researcher": "propose",
     "launcher": "launch",
 }
 

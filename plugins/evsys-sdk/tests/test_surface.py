@@ -19,7 +19,7 @@ SURFACE = {
     "evsys": """Registry current_registry hookimpl option register_agent register_algorithm register_backend
         register_callback register_data_store register_deployer register_environment register_inference
         register_inference_client register_launcher register_log_store register_loss register_metric register_renderer
-        register_rollout_engine register_search register_transform register_verifier register_verifier_fn
+        register_researcher register_rollout_engine register_search register_transform register_verifier register_verifier_fn
         use_registry""",
     "evsys.errors": """BackendError BudgetExceeded ConfigError DataError EvsysError PluginError Problem RunError
         StoreError""",

@@ -151,5 +151,10 @@ def register_launcher[T: type[p.Launcher]](name: str | None = None) -> Callable[
     return _register("launcher", name)
 
 
+def register_researcher[T: type[p.Researcher]](name: str | None = None) -> Callable[[T], T]:
+    """Register a class with `async propose(state) -> Proposal | Stop`."""
+    return _register("researcher", name)
+
+
 register_verifier_fn = register_verifier
 register_inference = register_inference_client

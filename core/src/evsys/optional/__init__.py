@@ -18,6 +18,7 @@ from evsys.optional.evaluation import (
     SupportsMonitoring,
     SupportsOracle,
     SupportsReadMetrics,
+    SupportsResearchFacts,
     SupportsResults,
     SupportsReuse,
     SupportsRolloutTime,
@@ -78,6 +79,7 @@ __all__ = [
     "SupportsPreview",
     "SupportsPromptLogprobs",
     "SupportsReadMetrics",
+    "SupportsResearchFacts",
     "SupportsResults",
     "SupportsReuse",
     "SupportsRoleCheck",
@@ -157,6 +159,7 @@ type OptionalMember = Literal[
     "told_usage",
     "training_cost",
     "uses",
+    "uses_context",
     "validate_model",
     "validate_roles",
     "validate_space",
@@ -191,6 +194,7 @@ OFFERED: Mapping[str, tuple[type, ...]] = {
     "renderer": (SupportsText,),
     "callback": (SupportsMonitoring,),
     "search": (SupportsKeep, SupportsSpace, SupportsSize),
+    "researcher": (SupportsResearchFacts,),
 }
 """The optional protocols of each kind of plugin."""
 

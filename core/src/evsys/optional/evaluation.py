@@ -21,6 +21,7 @@ __all__ = [
     "SupportsMonitoring",
     "SupportsOracle",
     "SupportsReadMetrics",
+    "SupportsResearchFacts",
     "SupportsResults",
     "SupportsReuse",
     "SupportsRolloutTime",
@@ -157,6 +158,14 @@ class SupportsSize(Protocol):
 
     def size(self, space: Sequence[SearchAxis]) -> int | None:
         """The arms that it proposes at most; None if unknown."""
+
+
+@runtime_checkable
+class SupportsResearchFacts(Protocol):
+    """A researcher that declares what it reads."""
+
+    uses_context: bool
+    """Whether it reads `ResearchState.context`; True where undeclared."""
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from evsys.types.context import *  # noqa: F403
     from evsys.types.evidence import *  # noqa: F403
     from evsys.types.failures import *  # noqa: F403
+    from evsys.types.research import *  # noqa: F403
     from evsys.types.results import *  # noqa: F403
     from evsys.types.rewards import *  # noqa: F403
     from evsys.types.rollouts import *  # noqa: F403
@@ -19,7 +20,7 @@ else:
     # In this order nothing is imported for a name but what its own module needs, and `rows` and `training`, which all need.
     _HOMES = (
         *("rows", "training", "rewards", "selection", "failures", "evidence"),
-        *("rollouts", "results", "context", "search"),
+        *("rollouts", "results", "context", "search", "research"),
     )
 
     def __getattr__(name: str) -> Any:

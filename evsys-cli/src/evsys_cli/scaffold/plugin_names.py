@@ -15,6 +15,7 @@ HOUSE = frozenset(
             "algo-dpo",
             "algo-rl",
             "algo-sft",
+            "autoresearch",
             "backend-local",
             "backend-mock",
             "backend-tinker",

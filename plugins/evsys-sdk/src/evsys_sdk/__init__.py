@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         register_loss,
         register_metric,
         register_renderer,
+        register_researcher,
         register_rollout_engine,
         register_search,
         register_transform,
@@ -102,7 +103,7 @@ ProjectFinder.install()
 
 _CORE = """Registry current_registry hookimpl option register_agent register_algorithm register_backend register_callback
 register_data_store register_deployer register_environment register_inference register_inference_client register_launcher
-register_log_store register_loss register_metric register_renderer register_rollout_engine register_search
+register_log_store register_loss register_metric register_renderer register_researcher register_rollout_engine register_search
 register_transform register_verifier register_verifier_fn use_registry"""
 _ERRORS = (
     "BackendError BudgetExceeded ConfigError DataError EvsysError PluginError Problem RunError StoreError"
@@ -151,6 +152,7 @@ __all__ = [  # noqa: RUF022 - in the order of their homes
     "register_loss",
     "register_metric",
     "register_renderer",
+    "register_researcher",
     "register_rollout_engine",
     "register_search",
     "register_transform",

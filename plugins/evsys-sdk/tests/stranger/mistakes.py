@@ -13,7 +13,7 @@ import attrs
 import evsys
 import evsys_sdk
 from evsys.protocols import InferenceClient
-from evsys.types import Policy, RolloutLimits
+from evsys.types import Policy, ResearchState, RolloutLimits
 from evsys_sdk import (
     SFT,
     AgentContext,
@@ -43,6 +43,7 @@ from evsys_sdk import (
     register_loss,
     register_metric,
     register_renderer,
+    register_researcher,
     register_rollout_engine,
     register_search,
     register_transform,
@@ -184,6 +185,12 @@ class AsyncSearch:  # type: ignore[type-var]
         self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]
     ) -> list[dict[str, Any]]:
         return []
+
+
+@register_researcher("silent")  # pyright: ignore[reportArgumentType]
+class SilentResearcher:  # type: ignore[type-var]
+    async def propose(self, state: ResearchState) -> str:
+        return "more steps"
 
 
 @register_launcher("by_name")  # pyright: ignore[reportArgumentType]

@@ -13,9 +13,12 @@ from evsys.types import (
     LossFn,
     OptimResult,
     Policy,
+    Proposal,
+    ResearchState,
     RolloutLimits,
     SampledSequence,
     SampleResult,
+    Stop,
 )
 from evsys_sdk import (
     AdamParams,
@@ -39,6 +42,7 @@ from evsys_sdk import (
     register_launcher,
     register_log_store,
     register_renderer,
+    register_researcher,
     register_rollout_engine,
     register_search,
 )
@@ -229,6 +233,18 @@ class Rates:
 
     def ask(self, history: Sequence[Mapping[str, Any]], space: Sequence[SearchAxis]) -> list[dict[str, Any]]:
         return [] if history else [{space[0].path: choice} for choice in space[0].choices]
+
+
+@register_researcher("once")
+class Once:
+    """One step more, once."""
+
+    async def propose(self, state: ResearchState) -> Proposal | Stop:
+        if state.rounds:
+            return Stop(reason="one was enough")
+        return Proposal(
+            config=state.start, hypothesis="more steps help", expected_effect=state.minimum_effect
+        )
 
 
 @register_launcher("here")
