@@ -104,7 +104,14 @@ def test_extras_name_no_plugin_but_in_the_sdk_and_the_conformance_suite(dist: Di
     extras = {
         "evsys-sdk": STANDARD_SET
         | {
-            *("evsys-backend-tinker", "evsys-conformance", "evsys-deployers", "evsys-loggers", "evsys-mcp"),
+            *(
+                "evsys-autoresearch",
+                "evsys-backend-tinker",
+                "evsys-conformance",
+                "evsys-deployers",
+                "evsys-loggers",
+                "evsys-mcp",
+            ),
             "evsys-plots",
             *("evsys-rollouts-harbor", "evsys-search-optuna", "evsys-server", "evsys-traces"),
         },

@@ -237,7 +237,7 @@ def test_the_contract_has_at_most_1600_lines_of_code():
 
 def test_the_machinery_of_plugins_stays_as_small_as_the_contract():
     machinery = [path for path in CORE.modules if "_plugins" in path.parts]
-    assert sum(map(lines_of_code, machinery)) <= 1250
+    assert sum(map(lines_of_code, machinery)) <= 1260
 
 
 @pytest.mark.parametrize("dist", ALL, ids=lambda dist: dist.name)

@@ -62,6 +62,7 @@ def test_the_onboarding_page_names_places_in_every_distribution_that_a_run_passe
     assert named >= set(SOURCES) - {
         *(
             "evsys_agents",
+            "evsys_autoresearch",
             "evsys_conformance",
             "evsys_sdk",
             "evsys_backend_mock",

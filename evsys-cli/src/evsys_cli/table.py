@@ -69,6 +69,9 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
             "evsys_cli.commands.data:data",
             "Preview training data, and check it for benchmark tasks.",
         ),
+        "research": CommandInfo(
+            "research", "Research towards a goal: propose, run and score experiments.", "evsys-autoresearch"
+        ),
         "next": CommandInfo("evsys_cli.commands.next:next_steps", "Suggest the cheapest next experiments."),
         "context": CommandInfo(
             "evsys_cli.commands.context:context", "Summarise past experiments for an agent's context."
