@@ -33,6 +33,7 @@ TINKER = ["0.25.0", "0.38.0"]
 ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1"
 }  # the test processes share the processors, and BLAS threads wait by spinning
+WITH_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 SIDE_BY_SIDE = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 BROWSER = ["playwright==1.65.2", "axe-playwright-python==0.1.8"]
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
@@ -59,6 +60,7 @@ TRAINING_PEERS = ["torch==2.13.0", "transformers==5.24.0", "peft==0.21.2", "jax=
 def tests(session: nox.Session) -> None:
     """Run the test suites of all distributions, on up to four processors at once."""
     _sync(session, "--all-packages", "--group=test")
+    _compile(session)
     session.run("python", "-m", "pytest", *SIDE_BY_SIDE, *session.posargs, env=ONE_THREAD)
 
 
@@ -324,6 +326,9 @@ def wheels(session: nox.Session) -> None:
 @nox.session(python=DEFAULT_PYTHON, reuse_venv=False)
 def downstream(session: nox.Session) -> None:
     """Be a stranger: check an outside package on our wheels alone, then follow the tutorials to the letter."""
+    session.env.update(
+        WITH_BYTECODE
+    )  # as a reader's Python has it, or each command compiles all that it imports
     session.install("uv")  # all that the tutorials ask for
     with tempfile.TemporaryDirectory(prefix="evsys-downstream-") as folder:
         outside = Path(folder)
@@ -452,6 +457,14 @@ def _sync(session: nox.Session, *arguments: str) -> None:
         *arguments,
         env={"UV_PROJECT_ENVIRONMENT": environment},
     )
+
+
+def _compile(session: nox.Session) -> None:
+    """Compile once what hundreds of test subprocesses import: uv doesn't, and PYTHONDONTWRITEBYTECODE may be set."""
+    sources = [str(member / "src") for member in MEMBERS]
+    session.run("python", "-m", "compileall", "-q", "-j0", *sources)
+    # Loading every plugin compiles the libraries that they import.
+    session.run("evsys", "list", "--check", env=WITH_BYTECODE, silent=True)
 
 
 def _sync_with(session: nox.Session, package: str, version: str) -> None:
