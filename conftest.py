@@ -18,6 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["EVSYS_PLOTS"] = "off"
         # Looks taken by tests aren't looks of the user who runs them.
         os.environ["EVSYS_LOOKS"] = "off"
+        _without_waiting_for_the_disk()
         if find_spec("hypothesis") is not None:  # the lint session has none
             _without_deadlines()
 
@@ -30,6 +31,14 @@ def _as_on_a_terminal() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if (hang_up := getattr(signal, "SIGHUP", None)) and signal.getsignal(hang_up) is signal.SIG_IGN:
         signal.signal(hang_up, signal.SIG_DFL)
+
+
+def _without_waiting_for_the_disk() -> None:
+    """Syncing protects from power cuts, which no test makes; on a busy disk it takes most of the time of a small run.
+
+    Tests of what is synced, and when, put a function of their own in its place. Subprocesses sync.
+    """
+    os.fsync = lambda _fd: None
 
 
 def _without_deadlines() -> None:

@@ -11,7 +11,6 @@ import copy
 import functools
 import itertools
 import json
-import os
 import re
 import shlex
 import shutil
@@ -111,7 +110,6 @@ def folder(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     else:
         shutil.copytree(EXAMPLES / example, tmp_path, dirs_exist_ok=True, ignore=NOT_COPIED)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     return tmp_path
 
 

@@ -20,12 +20,6 @@ from evsys_dashboard.store.records import HeldRecords
 from evsys_dashboard.store.summaries import Summaries
 
 
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """Syncing protects from power cuts, which no test makes."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 @pytest.fixture
 def lab(tmp_path) -> Lab:
     return Lab(tmp_path / "lab")

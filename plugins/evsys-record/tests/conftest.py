@@ -1,6 +1,5 @@
 """Tests of the record: files are written for real, but nobody waits for the disk."""
 
-import os
 import time
 from pathlib import Path
 
@@ -18,13 +17,6 @@ from evsys.types import (
     Usage,
 )
 from evsys_record.experiment_record import ExperimentRecord
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch):
-    """Syncing protects from power cuts, which no test makes; on a busy disk it takes most of the time."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
 
 MOMENT = 1_767_270_896.0  # 2026-01-01 12:34:56 UTC
 
