@@ -187,7 +187,7 @@ def test_continual_learning_is_one_to_be_killed(unkilled):
     assert learning.writes > 500
 
 
-@killed_in_each_of(sweep=8, continual=4)
+@killed_in_each_of(sweep=3, continual=2)
 def test_an_experiment_that_is_killed_comes_to_the_same_bits(tmp_path, unkilled, what, number, count):
     check(tmp_path / "killed", unkilled(what, "mock"), number, count)
 
