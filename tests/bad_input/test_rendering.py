@@ -51,7 +51,7 @@ def test_a_model_with_a_plain_template_trains(lab, model):
         pytest.param("{% for m in messages %}", r"chat_template\.jinja:1: chat template has a syntax error", id="syntax"),
         pytest.param("{{ raise_exception('one system message only') }}", r"chat template failed: one system message only", id="refuses"),
         pytest.param("{{ ''.__class__.__mro__ }}", r"chat template failed: access to attribute '__class__' of 'str' object is unsafe", id="escapes"),
-        pytest.param("{% for a in range(99999) %}{% for b in range(9999) %}xxxxxxxxxxxx{% endfor %}{% endfor %}", r"chat template wrote more than 4000000 characters", id="endless"),
+        pytest.param("{% for a in range(99999) %}{% for b in range(9999) %}" + "x" * 1200 + "{% endfor %}{% endfor %}", r"chat template wrote more than 4000000 characters", id="endless"),
         pytest.param("", r"the chat template renders no prompt, so every token would be trained", id="empty"),
         pytest.param(CHATML.replace("{{ m.content }}", ""), r"the chat template leaves out a message of role 'user'", id="drops content"),
         pytest.param(None, r"model: the model has no chat template", id="none"),

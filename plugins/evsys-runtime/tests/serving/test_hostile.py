@@ -45,6 +45,14 @@ class _Wrong:
 
         return asyncio.run(run())
 
+    def tries_from(self, *addresses: str) -> None:
+        async def run() -> None:
+            request = make_mocked_request("GET", "/v1/models")
+            for address in addresses:
+                await self.check.accepts(request.clone(remote=address), "no")
+
+        asyncio.run(run())
+
 
 def test_wrong_keys_wait_twice_as_long_each_time_after_three():
     wrong = _Wrong()
@@ -78,8 +86,7 @@ def test_wrong_keys_are_counted_by_address_and_forgotten_after_five_minutes():
 
 def test_addresses_are_counted_in_bounded_memory():
     wrong = _Wrong()
-    for number in range(ADDRESSES + 10):
-        wrong.tries("no", address=str(number))
+    wrong.tries_from(*map(str, range(ADDRESSES + 10)))
     assert len(wrong.check._wrong._failures) == ADDRESSES
 
 

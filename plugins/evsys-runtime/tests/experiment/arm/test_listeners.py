@@ -159,7 +159,8 @@ def test_runs_that_end_since_another_one_failed(ended):
 
 
 def test_a_run_whose_service_stays_down(ended):
-    breaker = shared_breaker("the service", BreakerSettings(failures=1, open_after=0.0, give_up_after=0.05))
+    settings = BreakerSettings(failures=1, open_after=0.0, cool_down=0.01, give_up_after=0.05)
+    breaker = shared_breaker("the service", settings)
     body = (
         "shared_breaker('the service').failed('nothing listens', lambda: asyncio.sleep(0, 'still'))\n"
         "            await asyncio.sleep(30)"
