@@ -47,19 +47,18 @@ def test_research_ends_with_a_claim_on_the_sealed_test_and_a_report(lab):
     assert events.index("round.registered") < events.index(
         "experiment.ended", events.index("round.registered")
     )
+    for each in result.rounds:
+        folder = lab.root / ".evsys/experiments" / each.experiment
+        assert each.hypothesis in (folder / "hypothesis.md").read_text(encoding="utf-8")
+    again = run_research(Research.resume(Path(result.directory)))  # opens the sealed test no second time
+    assert [line["event"] for line in lab.journal(again)][len(events) :] == ["research.resumed"]
+    assert again.sealed == result.sealed
     report = json.loads((Path(result.directory) / "report.json").read_text(encoding="utf-8"))
     assert report["sealed"]["tasks"] == 24
     assert len(report["referees"]["random"]) == 4
     page = (Path(result.directory) / "report.html").read_text(encoding="utf-8")
     assert "route support questions" in page
     assert "<script" not in page
-
-
-def test_each_hypothesis_is_on_record_before_its_experiment_begins(lab):
-    result = lab.run()
-    for each in result.rounds:
-        folder = lab.root / ".evsys/experiments" / each.experiment
-        assert each.hypothesis in (folder / "hypothesis.md").read_text(encoding="utf-8")
 
 
 def test_a_goal_without_a_sealed_test_claims_nothing(lab):

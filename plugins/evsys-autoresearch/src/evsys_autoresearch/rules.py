@@ -161,10 +161,10 @@ class Guard:
     inside: frozenset[str]
 
     @classmethod
-    def of(cls, goal: Goal) -> Guard:
-        """The guarded files of a goal."""
+    def of(cls, goal: Goal, *others: Path) -> Guard:
+        """The guarded files of a goal, and others that exist."""
         root = goal.project_root.resolve()
-        guarded = sorted({path.resolve() for path in _deciding_files(goal)})
+        guarded = sorted({path.resolve() for path in _deciding_files(goal, others)})
         inside = {path.relative_to(root).as_posix() for path in guarded if path.is_relative_to(root)}
         return cls(hashes={str(path): file_digest(path) for path in guarded}, inside=frozenset(inside))
 
@@ -181,8 +181,9 @@ class Guard:
         ]
 
 
-def _deciding_files(goal: Goal) -> Iterator[Path]:
+def _deciding_files(goal: Goal, others: Sequence[Path]) -> Iterator[Path]:
     root = goal.project_root
+    yield from (path for path in others if path.is_file())
     yield root / goal.config.start
     for entry in (*goal.start.experiment.metadata.benchmarks, *((goal.sealed,) if goal.sealed else ())):
         if entry.path is not None:

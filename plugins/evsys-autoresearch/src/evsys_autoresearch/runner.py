@@ -127,7 +127,7 @@ class Research:
         begun = self.journal.find("research.started")
         if begun is None:
             self.sandbox.check()
-            guard = Guard.of(self.goal)
+            guard = Guard.of(self.goal, self.directory / "goal.yaml")
             self.journal.append(
                 "research.started",
                 researcher=self.goal.config.researcher.kind,
@@ -138,8 +138,16 @@ class Research:
         else:
             guard = Guard(hashes=begun["guarded"], inside=frozenset(begun["inside"]))
             self.journal.append("research.resumed")
+            self._report_touched(guard, number=len(self.rounds))
         self.guard = guard
         self.rules = Rules(goal=self.goal, guard=guard, experiments=self.laboratory.experiments)
+
+    def _report_touched(self, guard: Guard, number: int) -> list[str]:
+        """The changed files that decide scores, which go on record."""
+        touched = guard.touched()
+        if touched:
+            self.journal.append("rule.broken", number=number, rule="guarded files", reason=", ".join(touched))
+        return touched
 
     @property
     def rounds(self) -> list[Round]:
@@ -264,9 +272,7 @@ class Research:
         except EvsysError as exc:
             why = error_text(exc)
         seconds = time.monotonic() - started
-        touched = self.guard.touched()
-        if touched:
-            self.journal.append("rule.broken", number=number, rule="guarded files", reason=", ".join(touched))
+        touched = self._report_touched(self.guard, number)
         if isinstance(answer, Stop):
             self.journal.append("researcher.stopped", number=number, reason=answer.reason, seconds=seconds)
             return None
