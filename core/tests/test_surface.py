@@ -63,7 +63,7 @@ PUBLIC = {
         SupportsModelCheck SupportsMonitoring SupportsOracle SupportsPreflight SupportsPreview
         SupportsPromptLogprobs SupportsReadMetrics SupportsResearchFacts SupportsResults SupportsReuse SupportsRoleCheck
         SupportsRoles SupportsRolloutTime SupportsRowsTrained SupportsSamplingCost SupportsSelection
-        SupportsSize SupportsSpace SupportsTaskValue SupportsText SupportsTrainingCost SupportsTrainingFacts SupportsTransformFacts
+        SupportsSize SupportsSpace SupportsSwitch SupportsTaskValue SupportsText SupportsTrainingCost SupportsTrainingFacts SupportsTransformFacts
         SupportsUsage SupportsVersions SupportsWorkCheck declared members misspelt""",
     "evsys.protocols": """KINDS PROTOCOL_VERSIONS Agent Algorithm Backend Budget Callback Checkpoints DataStore Dataset
         Deployer Environment Evaluate Hooks InferenceClient Launcher Log LogStore Loss Metric Pause Recorder Renderer

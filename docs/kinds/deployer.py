@@ -17,13 +17,13 @@ from evsys import option, register_deployer
 from evsys.types import Checkpoint
 
 
-@register_deployer("folder")
-class Folder:
+@register_deployer("copies")
+class Copies:
     """Copies the checkpoint's folder."""
 
     @attrs.frozen(kw_only=True)
     class Config:
-        """Params of `folder`."""
+        """Params of `copies`."""
 
         path: Path = option(Path("deployed"), "Where the copies lie, one a step.")
 

@@ -10,7 +10,7 @@ from evsys_cli import lazy
 from evsys_cli.distribution_commands import brought_commands
 from evsys_cli.main import cli
 from evsys_cli.plugin_commands import plugin_command_names
-from evsys_cli.table import COMMANDS, PLANNED
+from evsys_cli.table import COMMANDS
 
 BROUGHT = [name for name, info in COMMANDS.items() if info.distribution]
 
@@ -172,15 +172,6 @@ def test_the_table_and_core_name_the_same_distributions(evsys):
 
 
 # --- names that aren't there ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", sorted(PLANNED))
-def test_what_is_planned_is_said_to_be(evsys, name):
-    outcome = evsys(*name.split(), *(["x"] if "--" in name else []))
-    assert outcome.code == 2
-    assert f"Error: 'evsys {name}' is not in this version.\n" in outcome.err
-    document = evsys(*name.split(), "--json").json
-    assert document["error"]["message"] == f"'evsys {name}' is not in this version."
 
 
 def test_plugins_that_are_planned_answer_alike_wherever_they_are_named(evsys, config):

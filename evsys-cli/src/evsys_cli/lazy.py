@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from evsys_cli.distribution_commands import brought_commands
-from evsys_cli.table import COMMANDS, GROUPS, PLANNED, SUBCOMMANDS, CommandInfo
+from evsys_cli.table import COMMANDS, GROUPS, SUBCOMMANDS, CommandInfo
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -34,7 +34,6 @@ class GuidedGroup(click.Group):
     def _refuse(self, ctx: click.Context, name: str) -> NoReturn:
         import difflib
 
-        _refuse_planned(ctx, name)
         close = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
         hint = f"Did you mean '{close[0]}'?" if close else f"See '{ctx.command_path} --help'."
         ctx.fail(f"No such command '{name}'. {hint}")
@@ -86,15 +85,6 @@ class LazyGroup(GuidedGroup):
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Like click's, but report an option of a later version as such."""
-        try:
-            return super().invoke(ctx)
-        except click.NoSuchOption as exc:
-            if exc.ctx is not None:
-                _refuse_planned(exc.ctx, exc.option_name)
-            raise
-
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The available names, without importing the commands; those of plugins come after the table's."""
         from click.shell_completion import CompletionItem
@@ -133,12 +123,3 @@ def _command_help(info: CommandInfo) -> str:
 
 def _is_importable(package: str) -> bool:
     return package in sys.modules or find_spec(package) is not None
-
-
-def _refuse_planned(ctx: click.Context, name: str) -> None:
-    """Fail with a clear message if a command or an option of `ctx` belongs to a later version."""
-    root = ctx.find_root().command_path
-    if f"{ctx.command_path} {name}".removeprefix(f"{root} ") in PLANNED:
-        from evsys._plugins.refusals import NOT_YET
-
-        ctx.fail(f"'{ctx.command_path} {name}' is {NOT_YET}.")

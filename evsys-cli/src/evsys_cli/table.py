@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "GROUPS", "PLANNED", "SUBCOMMANDS", "CommandInfo"]
+__all__ = ["COMMANDS", "GROUPS", "SUBCOMMANDS", "CommandInfo"]
 
 
 class CommandInfo(NamedTuple):
@@ -135,6 +135,9 @@ GROUPS: dict[str, dict[str, CommandInfo]] = {
         "backend": CommandInfo("backend", "Test a training server with a small run.", "evsys-backend-tinker"),
     },
     "Deploy": {
+        "deploy": CommandInfo("deploy", "Deploy a checkpoint that the gate promoted.", "evsys-deployers"),
+        "deployments": CommandInfo("deployments", "List deployments and rollbacks.", "evsys-deployers"),
+        "rollback": CommandInfo("rollback", "Put the model before back into use.", "evsys-deployers"),
         "gate": CommandInfo(
             "gate", "Decide whether a model may replace the deployed one.", "evsys-deployers"
         ),
@@ -154,6 +157,3 @@ COMMANDS: dict[str, CommandInfo] = {
 
 SUBCOMMANDS: dict[str, tuple[str, ...]] = {"benchmark": ("upload", "list", "versions", "show", "pull")}
 """By group, commands that another distribution brings as `GROUP.NAME`."""
-
-PLANNED = frozenset({"deploy"})
-"""Commands and options of later versions, known so that each gets a clear message."""

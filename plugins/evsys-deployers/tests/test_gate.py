@@ -5,82 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from gated_project import SUITE, carry_out, checkpoint, tasks
 
 from evsys.errors import ConfigError, DeployError
-from evsys_deployers.gate.command import gate
 from evsys_deployers.gate.record import read_gate, require_promotion
 from evsys_deployers.gate.suite import load_suite
-from evsys_runtime.experiment import Experiment
-
-CONFIG = """version: 1
-name: trial
-metadata:
-  benchmark: {name: val, path: steering.jsonl, max_tokens: 4}
-run:
-  data: {path: train.jsonl, transforms: [{kind: jsonl_to_chat}]}
-  model: {name: evsys/tiny}
-  algorithm: {kind: sft, params: {steps: 60, batch_size: 8, learning_rate: 0.05}}
-  backend: {kind: mock}
-"""
-SUITE = """version: 1
-target: {name: gate, path: gate.jsonl, max_tokens: 4}
-margin: 0.2
-"""
-
-
-def tasks(path, prefix, answer="a", count=60):
-    lines = [
-        {
-            "task_id": f"{prefix}{place}",
-            "instruction": f"{prefix} {place * place + 7} please",
-            "verifier": {"name": "exact_match", "expected": answer},
-            "metadata": {"parity": place % 2},
-        }
-        for place in range(count)
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    root = tmp_path_factory.mktemp("gate")
-    (root / "pyproject.toml").write_text("[tool.evsys]\n")
-    rows = [{"prompt": f"say {place}", "completion": "a"} for place in range(16)]
-    (root / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tasks(root / "gate.jsonl", "gate")
-    tasks(root / "steering.jsonl", "steering")
-    (root / "config.yaml").write_text(CONFIG)
-    result = Experiment.from_yaml(root / "config.yaml", quiet=True).run()
-    assert result.status == "completed"
-    return root, f"{result.experiment_id}/run-s0"
-
-
-@pytest.fixture
-def project(trained, tmp_path, monkeypatch):
-    """A copy of the project, and the name of its run."""
-    root, run = trained
-    shutil.copytree(root, tmp_path / "project")
-    monkeypatch.chdir(tmp_path / "project")
-    monkeypatch.setenv("COLUMNS", "200")
-    return run
-
-
-def carry_out(candidate, against="base", suite=SUITE, *options):
-    Path("gate.yaml").write_text(suite)
-    arguments = [candidate, "--against", against, "--suite", "gate.yaml", "-q", "--json", *options]
-    done = CliRunner().invoke(gate, arguments, standalone_mode=False)
-    if done.exception is not None:
-        raise done.exception
-    return done.return_value, json.loads(done.stdout)
-
-
-def checkpoint(run):
-    name, _, folder = run.partition("/")
-    return max(
-        Path(f".evsys/experiments/{name}/runs/{folder}/checkpoints").glob("[0-9]*"),
-        key=lambda each: int(each.name),
-    )
 
 
 def test_a_promoted_record_names_everything_and_opens_the_door(project):

@@ -38,6 +38,7 @@ from evsys.optional.models import (
     SupportsPreflight,
     SupportsPromptLogprobs,
     SupportsSamplingCost,
+    SupportsSwitch,
     SupportsText,
     SupportsTrainingCost,
     SupportsUsage,
@@ -90,6 +91,7 @@ __all__ = [
     "SupportsSelection",
     "SupportsSize",
     "SupportsSpace",
+    "SupportsSwitch",
     "SupportsTaskValue",
     "SupportsText",
     "SupportsTrainingCost",
@@ -104,6 +106,8 @@ __all__ = [
 ]
 
 type OptionalMember = Literal[
+    "activate",
+    "active",
     "after_collapse",
     "blocking",
     "cacheable",
@@ -138,6 +142,7 @@ type OptionalMember = Literal[
     "preview",
     "prompt_logprobs",
     "pull_version",
+    "read_back",
     "read_metrics",
     "required_roles",
     "requires",
@@ -193,6 +198,7 @@ OFFERED: Mapping[str, tuple[type, ...]] = {
     "rollout_engine": (SupportsWorkCheck, SupportsRolloutTime, SupportsReuse),
     "renderer": (SupportsText,),
     "callback": (SupportsMonitoring,),
+    "deployer": (SupportsSwitch,),
     "search": (SupportsKeep, SupportsSpace, SupportsSize),
     "researcher": (SupportsResearchFacts,),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "SupportsPreflight",
     "SupportsPromptLogprobs",
     "SupportsSamplingCost",
+    "SupportsSwitch",
     "SupportsText",
     "SupportsTrainingCost",
     "SupportsUsage",
@@ -123,3 +125,17 @@ class SupportsText(Protocol):
     """The tokens that only a chat template may write, and their ids."""
     special_tokens: Mapping[str, str]
     """The named special tokens as text, such as `bos_token`, which chat templates use."""
+
+
+@runtime_checkable
+class SupportsSwitch(Protocol):
+    """A deployer that first prepares a model next to the one in use, so that it can be tested, and then switches between them."""
+
+    async def active(self) -> Mapping[str, Any] | None:
+        """The place of the model in use, as `deploy` returned it; None before the first."""
+
+    async def activate(self, place: Mapping[str, Any]) -> None:
+        """Put a deployed model into use, at once and for all callers."""
+
+    async def read_back(self, place: Mapping[str, Any]) -> Path:
+        """The folder of the deployed model as a checkpoint, to be compared with what was scored."""

@@ -162,9 +162,9 @@ def _refuse_spelling(kind: str, name: str) -> None:
 def _refuse_name(names: PluginNames) -> None:
     """Refuse a name already taken: of two installed plugins with one name, neither can be used by its short name."""
     from evsys import current_registry
-    from evsys_cli.table import COMMANDS, PLANNED
+    from evsys_cli.table import COMMANDS
 
-    if names.kind == "command" and (names.name in COMMANDS or names.name in PLANNED):
+    if names.kind == "command" and names.name in COMMANDS:
         raise click.UsageError(f"'evsys {names.name}' is already a command; choose another name")
     for entry in current_registry().entries(names.kind):
         if entry.name == names.name and entry.distribution != names.distribution:

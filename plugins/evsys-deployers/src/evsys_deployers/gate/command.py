@@ -14,7 +14,7 @@ from evsys_runtime import echo, json_option, print_json
 if TYPE_CHECKING:
     from evsys_deployers.gate.record import GateRecord
 
-__all__ = ["EXIT_CODES", "gate"]
+__all__ = ["EXIT_CODES", "checkpoint_called", "gate"]
 
 EXIT_CODES = {"PROMOTE": 0, "HOLD": 10, "REJECT": 11}
 
@@ -59,8 +59,8 @@ def gate(*, candidate: str, incumbent: str, suite_file: Path, quiet: bool, as_js
     registry = project_registry()
     import_project_code(suite.project_root, registry)
     with use_registry(registry), use_scope(DataScope(project_root=suite.project_root)):
-        saved = find_saved_model(_checkpoint(candidate))
-        other = incumbent_of(None if incumbent == BASE else _checkpoint(incumbent), saved)
+        saved = find_saved_model(checkpoint_called(candidate))
+        other = incumbent_of(None if incumbent == BASE else checkpoint_called(incumbent), saved)
         work = partial(score_both, suite, saved, other, registry=registry, quiet=quiet)
         scores = run_to_end(work, call="evsys gate", instead="await score_both(...)")
         record, path = write_gate(suite, scores)
@@ -76,7 +76,8 @@ def gate(*, candidate: str, incumbent: str, suite_file: Path, quiet: bool, as_js
     return EXIT_CODES[record.decision.verdict]
 
 
-def _checkpoint(text: str) -> Path:
+def checkpoint_called(text: str) -> Path:
+    """The folder of a checkpoint, or of the one that counts of EXPERIMENT/RUN."""
     from evsys.errors import ConfigError
     from evsys_record.run_checkpoint import checkpoint_named
     from evsys_runtime import records_folder
@@ -84,7 +85,7 @@ def _checkpoint(text: str) -> Path:
     found = checkpoint_named(text, records_folder(None)) or Path(text)
     if not found.is_dir():
         raise ConfigError(f"{text!r} is not a run or the folder of a checkpoint", hint="see `evsys history`")
-    return found
+    return found.resolve()
 
 
 def _lines(record: GateRecord, path: Path) -> Iterator[str]:

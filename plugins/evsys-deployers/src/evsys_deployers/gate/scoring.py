@@ -15,13 +15,25 @@ from evsys.types import ArmResult, EvaluationResult
 from evsys_deployers.gate.decision import EntryScores, SideScores
 from evsys_deployers.gate.suite import Suite
 from evsys_record.checkpoints import MANIFEST
-from evsys_record.files import read_json
+from evsys_record.files import read_json, storing
 from evsys_record.jsonl import read_jsonl
 from evsys_runtime.evaluation.benchmarks import BoundBenchmark, load_benchmark
 from evsys_runtime.experiment.evaluated_models import BaseModel, SavedModel, find_saved_model
 from evsys_runtime.experiment.evaluation import ascore
 
-__all__ = ["BASE", "ModelIdentity", "Scores", "identity_of", "score_both"]
+__all__ = [
+    "BASE",
+    "TRAINING_FILES",
+    "ModelIdentity",
+    "Scores",
+    "checkpoint_digest",
+    "identity_of",
+    "incumbent_of",
+    "score_both",
+]
+
+TRAINING_FILES = ("optimizer",)
+"""Beginnings of the names of files that only training needs."""
 
 BASE = "base"
 """As incumbent: the base model of the candidate."""
@@ -85,22 +97,29 @@ def checkpoint_digest(folder: Path) -> str:
     """SHA-256 over the names and contents of a checkpoint's files, optimiser state excepted.
 
     Raises:
-        StoreError: it isn't complete, or a file isn't what its manifest says.
+        StoreError: there is no such folder, or a file isn't what its manifest says.
     """
-    files = read_json(folder / MANIFEST).get("files") or {}
+    listed = _listed_files(folder)
     whole = hashlib.sha256()
-    for name in sorted(files):
-        if name.startswith("optimizer"):
+    for name in sorted(listed):
+        if name.startswith(TRAINING_FILES):
             continue
-        try:
-            with (folder / name).open("rb") as stream:
-                content = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
-        except OSError as exc:
-            raise StoreError(f"{folder / name} can't be read: {exc.strerror or exc}") from exc
-        if content != files[name]["sha256"]:
+        with storing(folder / name, "read"), (folder / name).open("rb") as stream:
+            content = f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+        if listed[name] not in (None, content):
             raise StoreError(f"{folder / name} is not the file that the run saved")
         whole.update(f"{name}\0{content}\n".encode())
     return f"sha256:{whole.hexdigest()}"
+
+
+def _listed_files(folder: Path) -> dict[str, str | None]:
+    """The files of a checkpoint, with their hashes if it has a manifest."""
+    if (folder / MANIFEST).is_file():
+        return {
+            name: facts["sha256"] for name, facts in (read_json(folder / MANIFEST).get("files") or {}).items()
+        }
+    with storing(folder, "read"):
+        return {each.name: None for each in folder.iterdir() if each.is_file()}
 
 
 def incumbent_of(folder: Path | None, candidate: SavedModel) -> SavedModel | BaseModel:
