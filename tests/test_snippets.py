@@ -370,12 +370,18 @@ def check_evsys(words: list[str], folder: Path, where: str) -> None:
 
 def check_options(words: list[str], where: str) -> None:
     """The help of a command lists the options that it is given; a command of commands knows the one that is named."""
-    asked = evsys(*words[:1], "--help", folder=ROOT)
+    asked = help_of(*words[:1])
     if "COMMAND [ARGS]" in asked.stdout:
-        asked = evsys(*words[:2], "--help", folder=ROOT)
+        asked = help_of(*words[:2])
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     assert asked.returncode == 0, f"{where}: {asked.stderr}"
     assert [option for option in options if option not in re.findall(r"--[\w-]+", asked.stdout)] == [], where
+
+
+@functools.cache
+def help_of(*words: str) -> subprocess.CompletedProcess[str]:
+    """What a command says of itself, which many pages ask for."""
+    return evsys(*words, "--help", folder=ROOT)
 
 
 def evsys(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
