@@ -229,10 +229,10 @@ def _names(path: Path) -> set[str]:
 CORE = next(dist for dist in ALL if dist.name == "evsys-core")
 
 
-def test_the_contract_has_at_most_1600_lines_of_code():
+def test_the_contract_has_at_most_1620_lines_of_code():
     """What every plugin author may have to read: protocols, values, hooks, errors. No plugin needs the optional members."""
     contract = [path for path in CORE.modules if not {"_plugins", "optional"} & set(path.parts)]
-    assert sum(map(lines_of_code, contract)) <= 1600
+    assert sum(map(lines_of_code, contract)) <= 1620
 
 
 def test_the_machinery_of_plugins_stays_as_small_as_the_contract():

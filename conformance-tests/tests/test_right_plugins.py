@@ -30,7 +30,7 @@ RIGHT = {
     "environment": ["Switches"],
     "deployer": ["Copies"],
     "search": ["RandomSearch"],
-    "launcher": ["InProcess", "Processes"],
+    "launcher": ["Subprocesses"],
     "researcher": ["Climbs"],
     "command": ["commands"],
     "algorithm": ["WithoutToolkit", "Focal", "OwnColumns"],

@@ -89,6 +89,7 @@ def test_messages_end_with_the_hint_and_data_errors_begin_with_the_place():
         ("verifier", errors.VerifierError),
         ("evaluation", errors.EvaluationError),
         ("deploy", errors.DeployError),
+        ("launcher", errors.LaunchError),
         ("data", errors.DataError),
         ("store", errors.StoreError),
         ("plugin", errors.PluginContractError),

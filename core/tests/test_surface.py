@@ -53,7 +53,7 @@ SURFACE = [
 # Public is what stands here, by module. Whoever takes a name away breaks plugins, and needs a new protocol version.
 PUBLIC = {
     "evsys.errors": """PLUGIN_FAILURES AlgorithmError BackendError BudgetExceeded ConfigError DataError DeployError
-        EvaluationError EvsysError PluginConflictError PluginContractError PluginError PluginIncompatibleError
+        EvaluationError EvsysError LaunchError PluginConflictError PluginContractError PluginError PluginIncompatibleError
         PluginLoadError PluginNotFoundError Problem RolloutError RunError StoreError VerifierError boundary""",
     "evsys.hooks": "HookManager",
     "evsys.hookspecs": "PROJECT hookimpl hookspec",
@@ -72,6 +72,7 @@ PUBLIC = {
     "evsys.types.context": "Clients RunContext StopFlag",
     "evsys.types.failures": "Failure",
     "evsys.types.evidence": "Claim ClaimOutcome ClaimResult Forgetting GuardResult Look LookSeries LossOutcome LossTest NoiseFloor Procedure RecipeRuns ReusedRun RunDeviation Settling SettlingPoint Subject",
+    "evsys.types.jobs": "Job JobState",
     "evsys.types.research": "Proposal ResearchState Round Stop",
     "evsys.types.results": """ArmResult Comparison Conclusion Confirmed EvalResult EvaluationResult ExperimentResult
         MetricValue OutOfBand Outcome Purpose RunResult Status Verdict WithoutFlagged""",

@@ -150,7 +150,7 @@ def test_without_an_author_the_authors_hold_the_copyright(evsys, tmp_path):
 def test_a_kind_that_no_experiment_can_use_is_warned_of(evsys, kind):
     outcome = evsys("new-plugin", kind, "first-try")
     assert outcome.code == 0
-    keys = {"deployer": "$.deploy", "launcher": "$.launcher"}
+    keys = {"deployer": "$.deploy"}
     expected = (
         f"no experiment can use a {kind} yet, since {keys[kind]} is not in this version"
         if kind in keys

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Inside of experiment/, from the ground up: each imports only those before it. Other modules of experiment/ import all of them.
 EXPERIMENT = [
     *("budget", "supervision", "lineage", "state", "verdict", "insight", "stages", "preflight", "prior"),
-    *("reuse", "open_session", "search", "arm", "estimate", "resume", "control"),
+    *("reuse", "open_session", "search", "arm", "estimate", "resume", "launching", "control"),
 ]
 
 

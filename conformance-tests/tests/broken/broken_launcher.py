@@ -1,64 +1,120 @@
-"""Launchers with one fault each; their arms are tasks of this process."""
+"""Launchers with one fault each; their jobs are processes of this machine."""
 
-import asyncio
+import os
+import signal
+import subprocess
+from contextlib import suppress
 from typing import ClassVar
+
+import attrs
+
+from evsys.types import JobState
 
 
 class Right:
     """Keeps the contract; the base of all that follow."""
 
-    conformance: ClassVar = {
-        "arms": [{"name": "a", "seconds": 0}, {"name": "c", "seconds": 0}],
-        "failing": {"name": "b", "seconds": -1},
-        "lasting": {"name": "d", "seconds": 60},
-    }
+    conformance: ClassVar = {"seconds": 60.0}
+    workers = 8
+    poll_seconds = 0.02
 
-    async def launch(self, arms):
-        return await asyncio.gather(*(self.result(arm) for arm in arms))
+    def __init__(self):
+        self.processes, self.names = {}, {}
 
-    async def result(self, arm):
-        try:
-            await self.work(arm)
-        except ValueError as exc:
-            return {"run_id": arm["name"], "status": "failed", "reason": str(exc)}
-        return {"run_id": arm["name"], "status": "completed"}
+    async def submit(self, jobs):
+        return [self.start(job) for job in jobs]
 
-    async def work(self, arm):
-        if arm["seconds"] < 0:
-            raise ValueError("time doesn't run backwards")
-        await asyncio.sleep(arm["seconds"])
+    def start(self, job):
+        number = str(len(self.processes) + 1)
+        with job.output.open("ab") as output:
+            self.processes[number] = subprocess.Popen(
+                self.command(job),
+                cwd=job.working_directory,
+                env={**os.environ, **job.environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self.names[job.name] = number
+        return number
+
+    def command(self, job):
+        return job.command
+
+    async def find(self, name):
+        return self.names.get(name)
+
+    async def poll(self, ids):
+        return {number: self.state(number) for number in ids}
+
+    def state(self, number):
+        if number not in self.processes:
+            return JobState(state="ended")
+        code = self.processes[number].poll()
+        if code is None:
+            return JobState(state="running")
+        return JobState(
+            state="ended", exit_code=code if code >= 0 else None, signal=-code if code < 0 else None
+        )
+
+    async def cancel(self, ids, *, now=False):
+        for number in ids:
+            self.processes[number].send_signal(signal.SIGKILL if now else signal.SIGTERM)
+
+    async def close(self):
+        for process in self.processes.values():
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
 
 
-class GivesSets(Right):
-    async def result(self, arm):
-        return {**await super().result(arm), "tags": {"a"}}
+class OwnEnvironment(Right):
+    def start(self, job):
+        return super().start(attrs.evolve(job, environment={"SAYS": "nothing"}))
 
 
-class ByName(Right):
-    async def launch(self, arms):
-        return sorted(await super().launch(arms), key=lambda result: result["run_id"])
+class Backwards(Right):
+    async def submit(self, jobs):
+        return (await super().submit(jobs))[::-1]
 
 
-class MarksArms(Right):
-    async def work(self, arm):
-        arm["launched"] = True
-        await super().work(arm)
+class NeedsJobs(Right):
+    async def submit(self, jobs):
+        return [self.start(jobs[0]), *await super().submit(jobs[1:])]
 
 
-class NeedsArms(Right):
-    async def launch(self, arms):
-        return [await self.result(arms[0]), *await super().launch(arms[1:])]
+class RefusesUnknown(Right):
+    def state(self, number):
+        return super().state(number) if self.processes[number] else None
 
 
-class OneFailsAll(Right):
-    async def result(self, arm):
-        await self.work(arm)
-        return await super().result(arm)
+class FindsTheNewest(Right):
+    async def find(self, name):
+        return str(len(self.processes))
 
 
-class GoesOn(Right):
-    async def launch(self, arms):
-        try:
-            return await super().launch(arms)
-        except asyncio.CancelledError:
-            return []
+class KnowsNoSignals(Right):
+    def state(self, number):
+        found = super().state(number)
+        return found if found.signal is None else JobState(state="ended", exit_code=1)
+
+
+class KillsAtOnce(Right):
+    async def cancel(self, ids, *, now=False):
+        await super().cancel(ids, now=True)
+
+
+class OnlyAsks(Right):
+    conformance: ClassVar = {"seconds": 2.0}
+
+    async def cancel(self, ids, *, now=False):
+        await super().cancel(ids)
+
+
+class CancelsOnce(Right):
+    async def cancel(self, ids, *, now=False):
+        for number in ids:
+            os.kill(self.processes[number].pid, signal.SIGKILL if now else signal.SIGTERM)
+
+
+class NoWorkers(Right):
+    workers = 0

@@ -3,17 +3,16 @@
 import asyncio
 import copy
 import shutil
-from typing import ClassVar
 
 import attrs
 import broken_search
 import click
-from broken_launcher import Right as InProcess
+from broken_launcher import Right as Subprocesses
 
 from evsys.types import Proposal, Stop
 from evsys_conformance import FakeModel
 
-__all__ = ["InProcess"]
+__all__ = ["Subprocesses"]
 
 
 class Scripted(FakeModel):
@@ -76,23 +75,6 @@ class Climbs:
         config = copy.deepcopy(state.start)
         config["run"]["algorithm"]["params"]["learning_rate"] = 0.001 * (2 + len(state.rounds))
         return Proposal(config=config, hypothesis="a higher rate is better", expected_effect=0.02)
-
-
-class Processes:
-    """Each arm is a process of its own."""
-
-    conformance: ClassVar = {
-        "arms": [{"name": "b", "code": 0}, {"name": "a", "code": 0}],
-        "failing": {"name": "c", "code": 3},
-    }
-
-    async def launch(self, arms):
-        return [await self._one(arm) for arm in arms]
-
-    async def _one(self, arm):
-        process = await asyncio.create_subprocess_exec("sh", "-c", f"exit {arm['code']}")
-        status = "failed" if await process.wait() else "completed"
-        return {"arm": arm["name"], "status": status, "pid": process.pid}
 
 
 @click.group()

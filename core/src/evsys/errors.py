@@ -23,6 +23,7 @@ __all__ = [
     "DeployError",
     "EvaluationError",
     "EvsysError",
+    "LaunchError",
     "PluginConflictError",
     "PluginContractError",
     "PluginError",
@@ -185,6 +186,12 @@ class EvaluationError(RunError):
     """An evaluation as a whole failed."""
 
     boundary = "evaluation"
+
+
+class LaunchError(RunError):
+    """A launcher failed, or the process of an arm ended without a result."""
+
+    boundary = "launcher"
 
 
 class DeployError(RunError):

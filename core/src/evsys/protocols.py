@@ -30,8 +30,6 @@ if TYPE_CHECKING:
         NoScore,
         OptimResult,
         Policy,
-        Proposal,
-        ResearchState,
         Rollout,
         RolloutLimits,
         RunContext,
@@ -40,10 +38,11 @@ if TYPE_CHECKING:
         SamplingParams,
         Score,
         SearchAxis,
-        Stop,
         TrainingBatch,
         Usage,
     )
+    from evsys.types.jobs import Job, JobState
+    from evsys.types.research import Proposal, ResearchState, Stop
 
 __all__ = [
     "KINDS",
@@ -434,10 +433,34 @@ class Researcher(Protocol):
 
 
 class Launcher(Protocol):
-    """Runs arms in other processes."""
+    """Runs jobs in other processes, here or on other machines.
 
-    async def launch(self, arms: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """Run each arm's config and return its result record."""
+    `workers` is the number of jobs that run at once, `poll_seconds` how often to ask for their states.
+    """
+
+    workers: int
+    poll_seconds: float
+
+    async def submit(self, jobs: Sequence[Job]) -> Sequence[str]:
+        """Start or queue jobs; an id for each, in their order, by which any process can ask for the job.
+
+        A caller that is cancelled meanwhile finds what was submitted with `find`.
+        """
+
+    async def find(self, name: str) -> str | None:
+        """The id of the newest job with this name, submitted by this process or another one; None without one."""
+
+    async def poll(self, ids: Sequence[str]) -> Mapping[str, JobState]:
+        """The state of each job, whichever process submitted it.
+
+        A launcher that can't be reached raises an error: nothing follows from that about the jobs.
+        """
+
+    async def cancel(self, ids: Sequence[str], *, now: bool = False) -> None:
+        """Ask jobs to end, as SIGTERM does, or end them `now`. No error for those that have ended."""
+
+    async def close(self) -> None:
+        """Release what the launcher holds. Jobs that can't outlive it end."""
 
 
 # --- what a RunContext carries ----------------------------------------------------------------------------------

@@ -254,7 +254,7 @@ NEEDS = {
     "deployer": "deploy",
     "search": "ask",
     "researcher": "propose",
-    "launcher": "launch",
+    "launcher": "submit', 'find', 'poll', 'cancel', 'close', 'workers', 'poll_seconds",
 }
 
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from evsys.types.context import *  # noqa: F403
     from evsys.types.evidence import *  # noqa: F403
     from evsys.types.failures import *  # noqa: F403
+    from evsys.types.jobs import *  # noqa: F403
     from evsys.types.research import *  # noqa: F403
     from evsys.types.results import *  # noqa: F403
     from evsys.types.rewards import *  # noqa: F403
@@ -20,7 +21,7 @@ else:
     # In this order nothing is imported for a name but what its own module needs, and `rows` and `training`, which all need.
     _HOMES = (
         *("rows", "training", "rewards", "selection", "failures", "evidence"),
-        *("rollouts", "results", "context", "search", "research"),
+        *("rollouts", "results", "context", "search", "research", "jobs"),
     )
 
     def __getattr__(name: str) -> Any:

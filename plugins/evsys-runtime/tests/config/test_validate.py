@@ -823,7 +823,6 @@ def test_paths_are_relative_to_the_project_and_not_to_the_working_directory(
 
 LATER = {
     "deploy": "{kind: anything}",
-    "launcher": "{kind: ray}",
 }
 
 

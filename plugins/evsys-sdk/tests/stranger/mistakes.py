@@ -195,7 +195,7 @@ class SilentResearcher:  # type: ignore[type-var]
 
 @register_launcher("by_name")  # pyright: ignore[reportArgumentType]
 class ByName:  # type: ignore[type-var]
-    async def launch(self, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    async def submit(self, names: Sequence[str]) -> list[str]:
         return []
 
 

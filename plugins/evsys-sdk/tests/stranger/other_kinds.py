@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from evsys.protocols import Renderer, SamplingClient, Tokenizer, TrainingClient
 from evsys.types import (
     ForwardResult,
+    Job,
+    JobState,
     LossFn,
     OptimResult,
     Policy,
@@ -247,9 +249,22 @@ class Once:
         )
 
 
-@register_launcher("here")
-class Here:
-    """Runs nothing."""
+@register_launcher("nowhere")
+class Nowhere:
+    """Every job has ended before it began."""
 
-    async def launch(self, arms: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        return list(arms)
+    workers = 1
+    poll_seconds = 0.1
+
+    async def submit(self, jobs: Sequence[Job]) -> list[str]:
+        return [job.name for job in jobs]
+
+    async def find(self, name: str) -> str | None:
+        return name
+
+    async def poll(self, ids: Sequence[str]) -> dict[str, JobState]:
+        return {number: JobState(state="ended", exit_code=1) for number in ids}
+
+    async def cancel(self, ids: Sequence[str], *, now: bool = False) -> None: ...
+
+    async def close(self) -> None: ...

@@ -15,11 +15,8 @@ from evsys_runtime.config import paths, trees
 
 __all__ = ["NOT_YET", "later_key_of_kind", "later_keys", "later_names", "older_block"]
 
-_EXPERIMENT = (
-    "deploy",
-    "launcher",
-)
-_KINDS: Mapping[str, str] = {"deployer": "deploy", "launcher": "launcher"}
+_EXPERIMENT = ("deploy",)
+_KINDS: Mapping[str, str] = {"deployer": "deploy"}
 """The key of an experiment that names plugins of a kind which nothing else names."""
 
 _KEYS: Mapping[str, tuple[str, ...]] = {"experiment": _EXPERIMENT, "run": (), "benchmark": ()}

@@ -170,6 +170,8 @@ def _plan(
         steps=[known_steps(run) for _, run in contents.trained],
         continual="continual" in contents.tree,
     )
+    if values.get("launcher") is not None and isinstance(search, SupportsKeep):
+        reader.add("$.launcher", "a search that stops arms in training needs them in its own process")
     for callback, place in callbacks:
         check_monitored(reader, callback, judging.benchmarks, place)
     _raise_what_was_found(reader.report, plugins, judging.data_errors)
@@ -360,7 +362,7 @@ def _check_shared_plugins(
     places of their params.
     """
     callbacks = []
-    specs = [(key, values.get(key), f"$.{key}") for key in ("data_store", "log_store")]
+    specs = [(key, values.get(key), f"$.{key}") for key in ("data_store", "launcher", "log_store")]
     specs += [
         ("callback", spec, f"$.callbacks[{index}]") for index, spec in enumerate(values.get("callbacks", ()))
     ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 import attrs
 
 from evsys import use_registry
-from evsys.errors import PLUGIN_FAILURES, StoreError
+from evsys.errors import PLUGIN_FAILURES, ConfigError, StoreError
 from evsys.types import ExperimentResult
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_runtime.background import in_background, to_the_end
@@ -440,4 +440,15 @@ def _plan(
         project_root=project_root,
         benchmark=None if options.benchmark is None else options.benchmark.entry,
     )
+    _refuse_beside_launcher(plan, options)
     return plan if before is None else child_of(plan, before.experiment.metadata.parent_experiment_id)
+
+
+def _refuse_beside_launcher(plan: Plan, options: Options) -> None:
+    """What a process of its own can't be given, since it reads the experiment's record."""
+    given = [*injected_names(options), *(["store"] if options.store is not None else [])]
+    if plan.experiment.launcher is not None and given:
+        raise ConfigError(
+            f"$.launcher: arms in other processes can't be given {' and '.join(given)}",
+            hint="leave the launcher out, or write it as a plugin of the project",
+        )

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from evsys.optional import SupportsVersions
-from evsys.protocols import LogStore
+from evsys.protocols import Launcher, LogStore
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_record.secrets import Redactor
 from evsys_runtime.config.model import BenchmarkConfig, BudgetConfig
@@ -102,8 +102,9 @@ def session_over(
     *,
     limits: BudgetConfig | None,
     sources: Sequence[ArmSource] = (),
+    log: Path | None = None,
 ) -> Session:
-    """A session that writes to a record that is there, with these limits on its spending."""
+    """A session that writes to a record that is there, with these limits on its spending; `log` is the file of its log."""
     ambient, broken = ambient_listeners(plan.registry)
     settings = configure(
         console_level=None if options.quiet else "warning",
@@ -118,7 +119,7 @@ def session_over(
         record=record,
         ambient=ambient,
         hooks=ambient,
-        log=run_logger(record.directory / "experiment.log.jsonl", settings),
+        log=run_logger(log or record.directory / "experiment.log.jsonl", settings),
         log_settings=settings,
         benchmarks=tuple(benchmarks),
         workspace=Workspace(
@@ -133,6 +134,7 @@ def session_over(
     )
     session.steering = requested_stops(record.facts.get("requests", ()))
     session.log_store = _log_store(plan)
+    session.launcher = _launcher(plan)
     session.budget = _budget(session, limits)
     return session
 
@@ -188,6 +190,16 @@ def _log_store(plan: Plan) -> LogStore | None:
         params = resolve(spec.params)
         store: LogStore = registry.build("log_store", spec.kind, params, path="$.log_store.params")
     return store
+
+
+def _launcher(plan: Plan) -> Launcher | None:
+    spec = plan.experiment.launcher
+    if spec is None:
+        return None
+    launcher: Launcher = plan.registry.build(
+        "launcher", spec.kind, resolve(spec.params), path="$.launcher.params"
+    )
+    return launcher
 
 
 def _budget(session: Session, limits: BudgetConfig | None) -> ExperimentBudget | None:

@@ -14,6 +14,7 @@ from evsys_runtime.accounting.breaker import Outages, ServiceDownError, use_outa
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.experiment.arm.arm import run_arm
 from evsys_runtime.experiment.budget.budget import WAIT, ArmBudget
+from evsys_runtime.experiment.launching.launched_arm import launch_arm
 from evsys_runtime.experiment.stages.next_stage import skip_reason
 from evsys_runtime.experiment.state.arm_sources import next_arms
 from evsys_runtime.experiment.state.remaining_steps import steps_left
@@ -150,7 +151,8 @@ class _Arms:
                 session.log.warning("run.not_started", run_id=run_id_of(arm), reason=why_not)
                 continue
             session.untrained.enter(run_id_of(arm), untrained_keys(session, arm))
-            self.running[asyncio.create_task(run_arm(session, arm), name=run_id_of(arm))] = arm
+            begin = run_arm if session.launcher is None else launch_arm
+            self.running[asyncio.create_task(begin(session, arm), name=run_id_of(arm))] = arm
 
     def _first_ready(self, waiting: deque[ArmConfig]) -> ArmConfig | None:
         """The first arm that waits for no other one."""

@@ -298,7 +298,9 @@ class ExperimentConfig:
     )
     callbacks: tuple[PluginSpec, ...] = key("Listeners.", factory=tuple, plugin="callback")
     deploy: PluginSpec | None = key("Destination of the winner.", None, plugin="deployer")
-    launcher: PluginSpec | None = key("Runs arms in other processes.", None, plugin="launcher")
+    launcher: PluginSpec | None = key(
+        "Runs each arm in a process of its own, here or on other machines.", None, plugin="launcher"
+    )
     output_dir: str = key("Folder of the records, relative to the project root.", ".evsys/experiments")
 
     @property

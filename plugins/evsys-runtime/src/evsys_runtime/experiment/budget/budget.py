@@ -19,7 +19,7 @@ from evsys_record.encoding import now
 from evsys_runtime.accounting.clock import Clock, SystemClock
 from evsys_runtime.config.model import BudgetConfig
 
-__all__ = ["WAIT", "ArmBudget", "ExperimentBudget", "amount_words", "amounts_of_usage"]
+__all__ = ["COUNTED", "WAIT", "Account", "ArmBudget", "ExperimentBudget", "amount_words", "amounts_of_usage"]
 
 WARN_AT = 0.8
 """The part of a limit from which on it is warned of."""
@@ -33,13 +33,16 @@ WAIT: Final = object()
 COUNTED = ("usd", "tokens", "steps")
 """Amounts that arms use up; time passes for all of them."""
 
+_LEAST_PART = 1e-3
+"""The least part of a limit that is lent at once, where that much is left."""
+
 type Amounts = dict[str, float]
 
 
 @attrs.define(kw_only=True)
-class _Account:
+class Account:
     """The usage of one run over all its attempts, and the amounts that this attempt `wanted` and reserved, in
-    addition to the usage `before` it.
+    addition to the usage `before` it. `lent` is the usage up to which a process of its own may go without asking.
 
     The wanted amount may exceed the amount left to reserve. `again` is the usage of interrupted work repeated.
     """
@@ -50,6 +53,7 @@ class _Account:
     before: Amounts = attrs.field(factory=dict)
     reserved: Amounts = attrs.field(factory=dict)
     wanted: Amounts = attrs.field(factory=dict)
+    lent: Amounts = attrs.field(factory=dict)
 
     def usage_without_rework(self, name: str) -> float:
         """The usage without the repetition of interrupted work."""
@@ -57,7 +61,8 @@ class _Account:
 
     def unused_reservation(self, name: str) -> float:
         """The amount reserved and not used yet, while the run continues."""
-        return self._excess(self.reserved.get(name, 0.0), name)
+        lent = self.lent.get(name, 0.0) - self.used[name]
+        return max(lent, self._excess(self.reserved.get(name, 0.0), name))
 
     def to_come(self, name: str) -> float | None:
         """The expected further usage, if known."""
@@ -99,12 +104,12 @@ class ExperimentBudget:
         known = known or {}
         self._earlier = float(known.get("spent", {}).get("wall_seconds", 0.0))
         self._accounts = {
-            run_id: _Account(used={name: float(found[name]) for name in COUNTED}, ended=found["ended"])
+            run_id: Account(used={name: float(found[name]) for name in COUNTED}, ended=found["ended"])
             for run_id, found in known.get("runs", {}).items()
         }
         # Kept alongside the accounts, since each step and each rollout asks for them.
         self._spent = {name: sum(one.used[name] for one in self._accounts.values()) for name in COUNTED}
-        self._open: dict[str, _Account] = {}
+        self._open: dict[str, Account] = {}
         self._warned: set[str] = set()
         self._scoring: dict[str, float] = {}
 
@@ -195,13 +200,53 @@ class ExperimentBudget:
         lacking = self._lacking(run_id, need, is_new=account is None)
         if lacking is not None:
             return WAIT if self._open else lacking
-        account = self._accounts.setdefault(run_id, _Account())
+        account = self._accounts.setdefault(run_id, Account())
         account.reserved = {name: max(0.0, min(need[name], self.remainder(name, run_id))) for name in need}
         account.wanted, account.before, account.ended = dict(need), dict(account.used), None
+        account.lent = {}
         self._open[run_id] = account
         self.keep()
         self._note("budget.reserved", run=run_id, **account.reserved)
         return ArmBudget(self, run_id)
+
+    def lend(self, run_id: str) -> None:
+        """Lend a run that is under way in a process of its own what it reserved, or else a part of what is free.
+
+        The part halves with what is left and with the number of runs, so that none of them keeps the rest to itself.
+        """
+        account = self._accounts[run_id]
+        for name in COUNTED:
+            limit = getattr(self.limits, name)
+            if limit is None:
+                continue
+            lent = account.unused_reservation(name)
+            if not lent:
+                free = max(0.0, self.remainder(name, run_id))
+                part = max(free / (2 * len(self._open)), limit * _LEAST_PART)
+                lent = min(free, math.ceil(part) if name == "steps" else part)
+            account.lent[name] = account.used[name] + lent
+
+    def used(self, run_id: str) -> Amounts:
+        """What a run has used over all its attempts."""
+        return dict(self._accounts[run_id].used)
+
+    def reserved_elsewhere(self, name: str, run_id: str) -> float:
+        """What a run may not use of the rest of a counted amount, since it isn't lent to it; 0 without a limit."""
+        if getattr(self.limits, name) is None:
+            return 0.0
+        left = float(getattr(self.limits, name)) - self.spending(name)
+        return max(0.0, left - self._accounts[run_id].unused_reservation(name))
+
+    def take_usage(self, run_id: str, used: Mapping[str, float]) -> None:
+        """A process says what its run has used by now; less than before is old news."""
+        account = self._accounts[run_id]
+        for name in COUNTED:
+            more = max(0.0, float(used[name]) - account.used[name])
+            account.used[name] += more
+            self._spent[name] += more
+        self._warn_near_limits()
+        if self._clock.now() - self._kept >= KEEP_SECONDS:
+            self.keep()
 
     def pays_for(self, runs: int, steps: int | None, *, scored: int = 0) -> bool:
         """Whether so many further runs would be paid for that take so many steps each, and so many `scored` alone,
@@ -222,7 +267,7 @@ class ExperimentBudget:
         if (account := self._accounts.get(run_id)) is not None:
             account.again.update(amounts)
 
-    def _need(self, account: _Account | None, steps: int | None) -> Amounts:
+    def _need(self, account: Account | None, steps: int | None) -> Amounts:
         done = [other for other in self._accounts.values() if other.ended == "completed"]
         used = (
             dict.fromkeys(COUNTED, 0.0)
@@ -312,17 +357,24 @@ class ExperimentBudget:
                 f"budget.usd can't count all that {run_id} uses: a price isn't known, so more is spent than is counted; "
                 "limit budget.tokens too, or give the price",
             )
+        self._warn_near_limits()
+        for name in ("wall_seconds", "usd", "tokens", *(("steps",) if steps else ())):
+            kept = self.kept_for_scoring if steps and name == "wall_seconds" else 0.0
+            if self.remainder(name, run_id) <= kept:
+                self.renew()
+            if self.remainder(name, run_id) <= kept:
+                raise BudgetExceeded(
+                    self.words(name), hint=_hint(name, self._required_limit(name)), limit=name
+                )
+
+    def _warn_near_limits(self) -> None:
         for name in ("wall_seconds", "usd", "tokens", "steps"):
             limit = getattr(self.limits, name)
             if limit is not None and self.spending(name) >= WARN_AT * limit:
                 self._warn(name, f"{WARN_AT:.0%} of the budget is reached: {self.words(name)}")
-        for name in ("wall_seconds", "usd", "tokens", *(("steps",) if steps else ())):
-            if self.remainder(name, run_id) <= (
-                self.kept_for_scoring if steps and name == "wall_seconds" else 0
-            ):
-                raise BudgetExceeded(
-                    self.words(name), hint=_hint(name, self._required_limit(name)), limit=name
-                )
+
+    def renew(self) -> None:
+        """Look again at what is left, where that may have changed elsewhere."""
 
     def words(self, name: str) -> str:
         """The state of an amount, in words."""

@@ -16,7 +16,7 @@ from evsys_record.run_record import PHASES, RunRecord
 from evsys_runtime.evaluation.cache_marks import tells_cached
 from evsys_runtime.experiment.budget.budget import COUNTED
 
-__all__ = ["recorded_spending", "usage_of_run"]
+__all__ = ["recorded_run_spending", "recorded_spending", "usage_of_run"]
 
 _NOTHING: Final = dict.fromkeys(COUNTED, 0.0)
 
@@ -77,6 +77,15 @@ def recorded_spending(
     if newest and known.get("kept"):
         spent["wall_seconds"] = float(spent.get("wall_seconds", 0.0)) + _seconds_after(known["kept"], newest)
     return {**known, "spent": spent, "runs": runs}
+
+
+def recorded_run_spending(run: RunRecord) -> dict[str, float]:
+    """What a run has spent over all its attempts, as far as its files show it.
+
+    Raises:
+        StoreError, KeyError, TypeError, ValueError: they can't be read.
+    """
+    return _read_run_spending(run).used
 
 
 def _read_run_spending(run: RunRecord) -> _RunSpending:

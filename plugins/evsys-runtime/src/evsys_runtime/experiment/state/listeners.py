@@ -12,7 +12,7 @@ from evsys_runtime.experiment.state.events import EventWriter
 from evsys_runtime.experiment.state.log_store import LogStoreListener
 from evsys_runtime.experiment.state.session import Session
 
-__all__ = ["TOLD_BY_PROGRESS", "ambient_listeners", "run_listeners", "shows_progress"]
+__all__ = ["TOLD_BY_PROGRESS", "ambient_listeners", "display_listeners", "run_listeners", "shows_progress"]
 
 PROGRESS = "print_progress"
 """The callback that shows how a run goes; it is there unless `quiet` says otherwise."""
@@ -56,6 +56,17 @@ def run_listeners(session: Session, log: Log, hung: Callable[[str], None] | None
         )
     if shows_progress(session.plan.registry) and not (shown or session.options.quiet):
         manager.register(session.plan.registry.build("callback", PROGRESS), PROGRESS)
+    return manager
+
+
+def display_listeners(session: Session) -> HookManager:
+    """The listeners that show how a run goes which trains in another process, where its other listeners are."""
+    manager = HookManager(log=session.log)
+    manager.register(session.progress, "progress")
+    specs = [s for s in session.plan.experiment.callbacks if s.kind.rpartition("/")[2] == PROGRESS]
+    if shows_progress(session.plan.registry) and not session.options.quiet:
+        params = resolve(specs[0].params) if specs else {}
+        manager.register(session.plan.registry.build("callback", PROGRESS, params), PROGRESS)
     return manager
 
 

@@ -33,7 +33,7 @@ __all__ = [
     "with_confirm_seeds",
 ]
 
-ADJUSTABLE = ("budget", "max_concurrent_arms", "watchdog")
+ADJUSTABLE = ("budget", "launcher", "max_concurrent_arms", "watchdog")
 """Keys of the file that say how far and how fast, and change no number: these may be set again."""
 
 _ARMS = ("run", "runs", "matrix", "base_run")

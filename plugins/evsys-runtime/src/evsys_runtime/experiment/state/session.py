@@ -9,7 +9,7 @@ import attrs
 
 from evsys import HookManager
 from evsys.errors import EvsysError
-from evsys.protocols import Log, LogStore
+from evsys.protocols import Launcher, Log, LogStore
 from evsys.types import ArmResult
 from evsys_record.experiment_record import ExperimentRecord
 from evsys_runtime.config.confirm_entries import deciding_entry, is_scored
@@ -94,11 +94,11 @@ class Session:
     reported as repetitions of earlier runs, each with its earlier experiment. `audited` counts the differing
     checks of the audit of each experiment with reusable runs. `budget` has the limits, None without any; `budgets`
     has the part of each started arm, `unpaid` why runs that the budget doesn't pay for may only be reused.
-    `watched` has the watchdog of each arm under way. `earlier` knows the runs of other experiments.
+    `watched` has the watchdog of each arm under way here, `launched` the arms under way in other processes. `earlier` knows the runs of other experiments.
     `restart_points` has those of earlier attempts, by run, if the experiment is resumed, and `datasets` are rows
     that were loaded already. `stopping` says why running arms are ended, if one of them failed and `fail_fast` is
     set; `down` why they have failed, if a service that they need stays down. `progress` is how far the runs have
-    come, `steering` has the requests from outside. `unknown_weights` has the starting checkpoint of each arm whose
+    come, `launcher` runs arms in other processes, `steering` has the requests from outside. `unknown_weights` has the starting checkpoint of each arm whose
     training rows aren't on record.
     """
 
@@ -125,11 +125,13 @@ class Session:
     repeated: set[tuple[str, str]] = attrs.field(factory=set)
     audited: dict[str, int] = attrs.field(factory=dict)
     watched: dict[str, Watchdog] = attrs.field(factory=dict)
+    launched: set[str] = attrs.field(factory=set)
     budgets: dict[str, ArmBudget] = attrs.field(factory=dict)
     unpaid: dict[str, str] = attrs.field(factory=dict)
     warnings: list[str] = attrs.field(factory=list)
     budget: ExperimentBudget | None = None
     log_store: LogStore | None = None
+    launcher: Launcher | None = None
     stopping: str | None = None
     down: EvsysError | None = None
     progress: Progress = attrs.field(factory=Progress)
@@ -167,6 +169,9 @@ class Session:
     @property
     def concurrent_arms(self) -> int:
         """The most arms to run at once."""
+        asked = self.steering.concurrent_arms or self.plan.experiment.max_concurrent_arms
+        if self.launcher is not None:
+            return asked or self.launcher.workers
         return self.steering.concurrent_arms or self.plan.concurrent_arms
 
     @property
