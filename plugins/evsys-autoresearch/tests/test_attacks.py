@@ -126,7 +126,8 @@ def start(directory):
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
 def test_processes_killed_at_random_decide_the_same(lab, seed):
     """Each process is killed after it has printed a random number of lines, and the last one is left alone."""
-    lab.goal(budget="{experiments: 1}")
+    lever = "{path: run.algorithm.params.learning_rate, values: [0.05]}"
+    lab.goal(budget="{experiments: 1}", levers=f"[{lever}]")
     whole = lab.run()
     directory, rng = lab.begin().directory, random.Random(seed)
     for _ in range(1 if seed == 0 else 4):

@@ -64,6 +64,8 @@ def test_research_ends_with_a_claim_on_the_sealed_test_and_a_report(lab):
 def test_a_goal_without_a_sealed_test_claims_nothing(lab):
     lines = (lab.root / "goal.yaml").read_text(encoding="utf-8").splitlines()
     lab.write("goal.yaml", "\n".join(line for line in lines if not line.startswith("sealed")))
+    lever = "{path: run.algorithm.params.learning_rate, values: [0.05]}"
+    lab.goal(budget="{experiments: 1}", levers=f"[{lever}]")
     assert lab.run().verdict in {"unsealed", "not_confirmed"}
 
 
