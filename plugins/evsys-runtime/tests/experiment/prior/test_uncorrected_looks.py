@@ -230,11 +230,37 @@ def first_letter(output, expected, params):
 """
 
 
-def test_a_verifier_that_remembers_what_it_was_asked(project):
-    project.code("stateful", STATEFUL)
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        ((), "40 of 40 answers judged otherwise again"),
+        (("params):", "params, rollout):"), "40 of 40 answers judged otherwise again"),
+        (
+            (
+                "return float",
+                "return params.get('none') if __import__('sys').argv[0].endswith('rejudging.py') else float",
+            ),
+            "40 of 40 answers judged otherwise again",
+        ),
+        (
+            (
+                '\n\n@register_verifier_fn("first',
+                '\n\nsecond_time.free = False\n\n\n@register_verifier_fn("first',
+            ),
+            "answers not judged again",
+        ),
+        (
+            ("\n\nasked", "\nimport sys\n\nsys.argv[0].endswith('rejudging.py') and sys.exit(1)\nasked"),
+            "answers not judged again",
+        ),
+    ],
+    ids=["by the answer", "by the rollout", "no reward again", "paid", "a process that ends"],
+)
+def test_a_verifier_that_remembers_what_it_was_asked(project, change, label):
+    project.code("stateful", STATEFUL.replace(*change, 1) if change else STATEFUL)
     project.tasks([(f"t{i:02d}", f"say a for {i}", f"{i}") for i in range(40)], verifier="second_time")
     experiment = project.experiment(metadata=METADATA, skip_grader_check=True)
-    assert marked(experiment, "40 of 40 answers judged otherwise again").number == 1
+    assert marked(experiment, label).number == 1
 
 
 @pytest.mark.parametrize("grows", [True, False])

@@ -49,7 +49,13 @@ def _odd_judgements(session: Session, entry: str, metric: str) -> Iterator[Mark]
         yield Mark(
             kind="judged_otherwise",
             label=label,
-            says=f"{label}: in a fresh process the verifiers of {entry} give other rewards, so these depend on more than the answers",
+            says=f"{label}: in a fresh process the verifiers of {entry} give other rewards or none, so these depend on more than the answers",
+        )
+    if again is not None and again.problem is not None:
+        yield Mark(
+            kind="judged_otherwise",
+            label="answers not judged again",
+            says=f"answers not judged again: nothing shows that the verifiers of {entry} depend on the answers alone: {again.problem}",
         )
     task_value = next(one for one in session.benchmarks if one.name == entry).metric(metric).task_value
     rewards = [
