@@ -139,7 +139,7 @@ class LauncherConformance(PluginConformance):
             "print('begun', flush=True)\ntime.sleep(600)"
         )
         job = _job(jobs_folder, "asked", code)
-        state = run(_cancelled(plugin, job, seconds, now=False))
+        state = run(_cancel(plugin, job, seconds, now=False))
         require_equal(state.state, "ended", "a job asked to end hasn't ended")
         said = job.output.read_text(encoding="utf-8")
         require("tidied up" in said, "a job asked to end couldn't handle SIGTERM", seen=said)
@@ -148,7 +148,7 @@ class LauncherConformance(PluginConformance):
     def test_a_cancelled_job_ends(self, plugin: Any, jobs_folder: Path, seconds: float) -> None:
         """`cancel(now=True)` ends a job that ignores SIGTERM."""
         code = f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{LASTING}"
-        state = run(_cancelled(plugin, _job(jobs_folder, "ends", code), seconds, now=True))
+        state = run(_cancel(plugin, _job(jobs_folder, "ends", code), seconds, now=True))
         require_equal(state.state, "ended", "a job ended at once hasn't ended")
 
     @check()
@@ -210,7 +210,7 @@ async def _wait(plugin: Any, ids: Sequence[str], seconds: float) -> list[JobStat
         await asyncio.sleep(min(plugin.poll_seconds, 0.05))
 
 
-async def _cancelled(plugin: Any, job: Job, seconds: float, *, now: bool) -> JobState:
+async def _cancel(plugin: Any, job: Job, seconds: float, *, now: bool) -> JobState:
     """The last state of a job that is cancelled once it has begun."""
     try:
         ids = await plugin.submit([job])

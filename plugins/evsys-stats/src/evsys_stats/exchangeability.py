@@ -91,7 +91,7 @@ class Martingale:
         counts[value] += 1
 
     def _factors(self, rank: float, before: int) -> list[float]:
-        """What each bet is multiplied by; each has mean 1 over a uniform rank."""
+        """The factor of each bet; each has mean 1 over a uniform rank."""
         found: list[float] = []
         if self.side != "low":
             found += [gain if rank <= part else loss for part, gain, loss in self._bets(1, before)]

@@ -44,7 +44,7 @@ class Selection:
 
 @attrs.define(kw_only=True)
 class SplitReport:
-    """What a split made: rows and tasks, the time between them, and what was left out, by reason."""
+    """The result of a split: rows and tasks, the time between them, and what was left out, by reason."""
 
     rows: int = 0
     tasks: int = 0

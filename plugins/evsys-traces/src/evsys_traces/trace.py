@@ -96,7 +96,7 @@ class Call:
                 yield digest.copy().digest()
 
     def opening(self) -> str:
-        """A hash of the first message of the user, by which threads of one conversation are told apart."""
+        """A hash of the first message of the user, by which threads of one conversation are separated."""
         first = next((message for message in self.messages if message.role == "user"), self.messages[0])
         return hashlib.blake2b(first.content.encode(), digest_size=16).hexdigest()
 

@@ -177,7 +177,7 @@ async def score_both(
         incumbent=identities[1],
         entries=tuple(entries),
         records=(str(results[0].run_dir), str(results[1].run_dir)),
-        selected_by=_selected_by(candidate, bound[0]),
+        selected_by=_find_selection(candidate, bound[0]),
         warnings=tuple(dict.fromkeys((*results[0].warnings, *results[1].warnings))),
     )
 
@@ -258,7 +258,7 @@ def _rollouts(result: ArmResult, bound: BoundBenchmark) -> dict[str, list[Mappin
     return {task: sorted(each, key=lambda one: one["sample_index"]) for task, each in found.items()}
 
 
-def _selected_by(candidate: SavedModel, target: BoundBenchmark) -> tuple[str, ...]:
+def _find_selection(candidate: SavedModel, target: BoundBenchmark) -> tuple[str, ...]:
     """The experiment of the candidate, if the tasks of the target steered it."""
     experiment = candidate.folder.parent.parent.parent.parent
     try:

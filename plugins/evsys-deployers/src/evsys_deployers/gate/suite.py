@@ -107,14 +107,14 @@ def load_suite(path: str | Path) -> Suite:
     for name, margin in config.slices.items():
         if margin <= 0:
             reader.add(f"$.slices.{name}", "the margin of a slice is above 0")
-    for place, label in _repeated(config):
+    for place, label in _find_repeated(config):
         reader.add(place, f"two benchmarks are called {label!r}", "give one of them another 'name'")
     report.raise_if_any()
     digest = hashlib.sha256(repr(config).encode()).hexdigest()
     return Suite(config=config, project_root=find_project_root(path), digest=f"sha256:{digest}")
 
 
-def _repeated(config: SuiteConfig) -> Iterator[tuple[str, str]]:
+def _find_repeated(config: SuiteConfig) -> Iterator[tuple[str, str]]:
     """The benchmarks that have the label of an earlier one, by their places."""
     places = ["$.target", *(f"$.guards[{i}].benchmark" for i in range(len(config.guards)))]
     places += [f"$.must_pass[{i}].benchmark" for i in range(len(config.must_pass))]

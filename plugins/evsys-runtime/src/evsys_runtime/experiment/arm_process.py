@@ -172,7 +172,7 @@ class ArmProcess:
         if spec["budget"] is not None:
             session.budget = _budget(spec, link)
         for arm in plan.arms[:-1]:
-            session.results[run_id_of(arm)] = _recorded(record, run_id_of(arm))
+            session.results[run_id_of(arm)] = _read_result(record, run_id_of(arm))
         run = record.find_run(spec["run_id"])
         if run is not None:
             sweep(run.directory)
@@ -202,7 +202,7 @@ def _budget(spec: Mapping[str, Any], link: Link) -> LeasedBudget:
     )
 
 
-def _recorded(record: ArmRecord, run_id: str) -> ArmResult:
+def _read_result(record: ArmRecord, run_id: str) -> ArmResult:
     run = record.find_run(run_id)
     tree = None if run is None else run.read_result()
     if run is None or tree is None:

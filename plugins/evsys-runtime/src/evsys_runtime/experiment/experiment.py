@@ -445,7 +445,7 @@ def _plan(
 
 
 def _refuse_beside_launcher(plan: Plan, options: Options) -> None:
-    """What a process of its own can't be given, since it reads the experiment's record."""
+    """The members that a process of its own can't be given, since it reads the experiment's record."""
     given = [*injected_names(options), *(["store"] if options.store is not None else [])]
     if plan.experiment.launcher is not None and given:
         raise ConfigError(

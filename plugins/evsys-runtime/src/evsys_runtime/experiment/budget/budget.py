@@ -227,11 +227,11 @@ class ExperimentBudget:
             account.lent[name] = account.used[name] + lent
 
     def used(self, run_id: str) -> Amounts:
-        """What a run has used over all its attempts."""
+        """The usage of a run over all its attempts."""
         return dict(self._accounts[run_id].used)
 
     def reserved_elsewhere(self, name: str, run_id: str) -> float:
-        """What a run may not use of the rest of a counted amount, since it isn't lent to it; 0 without a limit."""
+        """The part of a counted amount that is not lent to a run; 0 without a limit."""
         if getattr(self.limits, name) is None:
             return 0.0
         left = float(getattr(self.limits, name)) - self.spending(name)

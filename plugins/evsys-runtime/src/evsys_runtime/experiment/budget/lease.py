@@ -27,7 +27,7 @@ class LeasedBudget(ExperimentBudget):
         run_id: the run.
         lease: from `ExperimentBudget.lend`.
         used: what the run has used in its earlier attempts.
-        ask: asks the experiment for a new lease, of which it tells what the run has used; blocks. None if no one answers.
+        ask: asks the experiment for a new lease, and reports the usage of the run; blocks. None if no one answers.
         report: gets what the run has used by now.
         suggest: gets the limit that ended the run.
         tell: gets messages for the user.
@@ -90,7 +90,7 @@ class LeasedBudget(ExperimentBudget):
 
 
 def lease_facts(budget: ExperimentBudget, run_id: str) -> dict[str, Any]:
-    """What a run's process has to know of the budget, as JSON values."""
+    """The facts of the budget for a process of a run, as JSON values."""
     return {
         "limits": attrs.asdict(budget.limits),
         "seconds": budget.seconds,

@@ -80,7 +80,7 @@ def recorded_spending(
 
 
 def recorded_run_spending(run: RunRecord) -> dict[str, float]:
-    """What a run has spent over all its attempts, as far as its files show it.
+    """The amounts that a run has spent over all its attempts, as far as its files show it.
 
     Raises:
         StoreError, KeyError, TypeError, ValueError: they can't be read.

@@ -21,7 +21,7 @@ JOBS = "jobs"
 """The folder of an experiment's record for launched arms: `jobs/<run>/<launch>/`."""
 
 SPEC = "job.json"
-"""What a launch runs, and its job."""
+"""The content of a launch, and its job."""
 
 _OF_ARM, _OF_EXPERIMENT = "from_arm.jsonl", "to_arm.jsonl"
 

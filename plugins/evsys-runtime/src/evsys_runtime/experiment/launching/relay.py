@@ -1,4 +1,4 @@
-"""How a run in another process goes, told to the listeners of this one: its progress, its budget, its display."""
+"""The course of a run in another process, passed to the listeners of this one: its progress, its budget, its display."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class _Checkpoints:
 
 @attrs.frozen(kw_only=True)
 class _FarRun:
-    """What a listener may ask of a run that trains elsewhere."""
+    """The questions of a listener about a run that trains elsewhere."""
 
     run_id: str
     arm: str
