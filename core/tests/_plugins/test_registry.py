@@ -99,7 +99,7 @@ def test_an_unknown_name_comes_with_what_to_do(registry, kind, name, hint):
 @pytest.mark.parametrize(
     ("kind", "name", "text"),
     [
-        ("launcher", "ray", "launcher 'ray' is not in this version; arms run side by side in one process; max_concurrent_arms says how many"),
+        ("launcher", "ray", "launcher 'ray' is not in this version; use 'processes', which gives each arm a process on this machine"),
         ("log_store", "evsys_logger", "log_store 'evsys_logger' is not in this version; `local_logger` writes the same record"),
     ],
 )  # fmt: skip
