@@ -107,7 +107,7 @@ class LauncherConformance(PluginConformance):
         async def find() -> tuple[Any, Any, Any]:
             try:
                 jobs = [_job(jobs_folder, name, "pass") for name in ("a", "b")]
-                ids = await plugin.submit(jobs)
+                ids = [each for job in jobs for each in await plugin.submit([job])]
                 found = (ids, [await plugin.find(job.name) for job in jobs], await plugin.find("c"))
                 await _wait(plugin, ids, seconds)
                 return found
