@@ -27,6 +27,7 @@ class Niced:
     """Jobs of low priority, on this machine."""
 
     poll_seconds: ClassVar[float] = 0.5
+    workers: int = 2
 
     @attrs.frozen(kw_only=True)
     class Config:

@@ -18,11 +18,11 @@ from evsys import HookManager
 from evsys.errors import EvsysError, LaunchError, StoreError, boundary
 from evsys.protocols import Launcher
 from evsys.types import ArmResult, EvaluationResult, Job, JobState, RunResult, Status
+from evsys_record import slug
 from evsys_record.encoding import as_tree, now
 from evsys_record.files import write_json
 from evsys_record.result_trees import read_as, read_file_as
 from evsys_record.run_record import RunRecord
-from evsys_record.slugs import slug
 from evsys_runtime.background import in_background
 from evsys_runtime.config.plan import ArmConfig
 from evsys_runtime.evaluation.failures import failure_of

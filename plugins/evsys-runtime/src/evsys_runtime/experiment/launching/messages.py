@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evsys_record.files import make_directory
+from evsys_record import make_directory, slug
 from evsys_record.jsonl import JsonlWriter
 from evsys_record.secrets import Redactor
-from evsys_record.slugs import slug
 from evsys_record.tail import Tail
 
 __all__ = ["JOBS", "SPEC", "Mailbox", "launch_folder"]
