@@ -24,6 +24,7 @@ from evsys.types import (
     Message,
     MetricValue,
     Rollout,
+    Round,
     RunResult,
     Score,
     Usage,
@@ -261,5 +262,10 @@ def arguments_of_all_hooks(home: Path) -> dict[str, dict[str, Any]]:
         "evsys_run_failed": {"ctx": ctx, "failure": failure},
         "evsys_run_finished": {"ctx": ctx, "result": arm},
         "evsys_experiment_finished": {"result": result},
+        "evsys_round_finished": {
+            "research_id": "r",
+            "directory": home,
+            "round": Round(number=1, status="scored", score=0.5),
+        },
         "evsys_write_conclusion": {"result": result, "conclusion": conclusion},
     }
