@@ -14,7 +14,6 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import ClassVar
 
 import attrs
 
@@ -26,7 +25,7 @@ from evsys.types import Job, JobState
 class Niced:
     """Jobs of low priority, on this machine."""
 
-    poll_seconds: ClassVar[float] = 0.5
+    poll_seconds: float = 0.5
     workers: int = 2
 
     @attrs.frozen(kw_only=True)
@@ -70,7 +69,9 @@ class Niced:
         code = process.poll()
         if code is None:
             return JobState(state="running", place=f"process {number}")
-        return JobState(state="ended", **({"exit_code": code} if code >= 0 else {"signal": -code}))
+        if code < 0:
+            return JobState(state="ended", signal=-code)
+        return JobState(state="ended", exit_code=code)
 
     async def cancel(self, ids: Sequence[str], *, now: bool = False) -> None:
         for number in self._jobs.keys() & set(ids):
